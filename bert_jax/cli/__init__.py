@@ -20,6 +20,7 @@ from bert_jax.cli import (
     config,
     demo,
     export,
+    likelihood,
     mine,
     models,
     plan,
@@ -35,7 +36,7 @@ from bert_jax.cli.output import complain
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
 from bert_jax.process import default_environment, may_have_accelerators
 
-GROUPS = (demo, text, config, train, plan, score, ask, search, mine, serve, models, prune, quantize, export)
+GROUPS = (demo, text, config, train, plan, score, ask, likelihood, search, mine, serve, models, prune, quantize, export)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
 _NO_PATHS = ("text", "texts", "overrides", "command_line")  # parsed arguments that are never a path
 EXIT_BAD_INPUT = 2

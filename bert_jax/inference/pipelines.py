@@ -16,6 +16,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive
 from bert_jax.inference.dense import SentenceEmbedding, Similarity
+from bert_jax.inference.likelihood import PseudoLogLikelihood
 from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.multi_vector import MultiVectorEmbedding, MultiVectorSimilarity
@@ -230,6 +231,7 @@ class FeatureExtraction(Pipeline):
 
 PIPELINES: dict[str, type[Pipeline]] = {
     "fill-mask": FillMask,
+    "pseudo-log-likelihood": PseudoLogLikelihood,
     "text-classification": TextClassification,
     "token-classification": TokenClassification,
     "feature-extraction": FeatureExtraction,

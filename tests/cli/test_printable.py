@@ -174,6 +174,11 @@ COMMANDS = {
         ["{0}/sentence_embedding", "--corpus", f"{{0}}/{ESCAPES}", "--out", "{0}/x"],
     ],
     "rerank": [["{0}/sequence_classification", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
+    "score": [
+        ["{0}/masked_lm", f"the {ESCAPES}", "the cat"],
+        ["{0}/masked_lm", f"the {ESCAPES}", "--tokens"],
+        ["{0}/masked_lm", f"the {LONG}"],
+    ],
     "search": [["{0}/sentence_embedding", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
     "serve": [[f"{{0}}/{ESCAPES}"], ["{0}/question_answering", "--name", ESCAPES]],
     "similarity": [["{0}/sentence_embedding", f"the {ESCAPES}", "\x1b"]],

@@ -31,6 +31,7 @@ def folder(tmp_path_factory, write_small):
         ("tag", "token_classification", {"num_labels": 3, "initializer_range": 0.5}),
         ("answer", "question_answering", {}),
         ("fill-mask", "masked_lm", {}),
+        ("score", "masked_lm", {}),
         ("sentence_embedding", "sentence_embedding", {"pooling": "mean"}),
         ("sparse_embedding", "sparse_embedding", {"initializer_range": 0.5}),
         ("multi_vector", "multi_vector", {"initializer_range": 0.5}),
@@ -48,6 +49,8 @@ VERBS = {
     "tag --strategy none": ["--strategy", "none"],
     "answer": ["--text", "the cat sat on a house", "--top-k", "2"],
     "fill-mask": ["--top-k", "2"],
+    "score": [],
+    "score --tokens": ["--tokens"],
 }
 
 
