@@ -102,6 +102,7 @@ _OTHER_NAMES = {
     "electra": "rtd replaced_token_detection",
     "squad": "qa question_answer",
     "conll2003": "conll conll03",
+    "part_of_speech": "pos upos xpos udpos universal_dependencies conllu",
     "bert_base": "base bert pretrain",
     "bert_large": "large",
     # values

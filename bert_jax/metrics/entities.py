@@ -11,7 +11,7 @@ from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, SINGLE, T
 from bert_jax.errors import InputError, did_you_mean
 
 ENTITY_METRICS = ("f1", "precision", "recall")
-TAGGING_METRICS = (*ENTITY_METRICS, "accuracy", "types")  # types: the first three for each type of entity
+TAGGING_METRICS = (*ENTITY_METRICS, "accuracy", "types")  # types: the first three for each type of entity, or each tag
 
 
 def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
     Raises:
         InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.TAG_SCHEMES`.
     """
-    fitting = ("accuracy",) if read_scheme(tags) is None else TAGGING_METRICS
+    fitting = ("accuracy", "types") if read_scheme(tags) is None else TAGGING_METRICS
     for name in names:
         if name not in fitting:
             what = "these tags, which are not of entities" if name in TAGGING_METRICS else "tagging"
@@ -71,7 +71,8 @@ def tagging_scores(
     """Return metrics of predicted tags; a ratio of 0 / 0 is 0.
 
     Args:
-        metrics: names of `METRICS`; `types` yields `f1_TYPE`, `precision_TYPE` and `recall_TYPE`.
+        metrics: names of `TAGGING_METRICS`; `types` yields `f1_TYPE`, `precision_TYPE` and `recall_TYPE`, for each tag
+            where tags mark no entities.
         names: names of the classes.
         tags: gold classes, int `[n]`, with a -1 between sentences.
         predicted: predicted classes, int `[n]`.
@@ -81,17 +82,18 @@ def tagging_scores(
     accuracy = float(np.mean(tags[words] == predicted[words])) if words.any() else 0.0
     scheme = read_scheme(names)
     if scheme is None:
-        return {name: accuracy for name in metrics if name == "accuracy"}
+        result = {name: accuracy for name in metrics if name == "accuracy"}
+        if "types" in metrics:
+            sides = (tags[words & (tags == predicted)], predicted[words], tags[words])
+            result |= _of_types(names, [np.bincount(side, minlength=len(names)) for side in sides])
+        return result
     true, found = both(scheme, tags, predicted, strict)
     of_type = len(scheme.type_names)
     right = found[np.isin(_keys(found, len(tags), of_type), _keys(true, len(tags), of_type))]
     counts = [np.bincount(part[:, 2], minlength=of_type) for part in (right, found, true)]
     overall = _ratios(*(int(count.sum()) for count in counts)) | {"accuracy": accuracy}
     result = {name: overall[name] for name in metrics if name != "types"}
-    if "types" in metrics:
-        for kind, *numbers in zip(scheme.type_names, *counts, strict=True):
-            result |= {f"{name}_{kind}": value for name, value in _ratios(*map(int, numbers)).items()}
-    return result
+    return result | (_of_types(scheme.type_names, counts) if "types" in metrics else {})
 
 
 def span_scores(metrics: Sequence[str], names: Sequence[str], true: np.ndarray, found: np.ndarray) -> dict[str, float]:
@@ -107,16 +109,21 @@ def span_scores(metrics: Sequence[str], names: Sequence[str], true: np.ndarray, 
     counts = [np.bincount(part[:, 3], minlength=len(names)) for part in (found[right], found, true)]
     overall = _ratios(*(int(count.sum()) for count in counts))
     result = {name: overall[name] for name in metrics if name != "types"}
-    if "types" in metrics:
-        for kind, *numbers in zip(names, *counts, strict=True):
-            result |= {f"{name}_{kind}": value for name, value in _ratios(*map(int, numbers)).items()}
-    return result
+    return result | (_of_types(names, counts) if "types" in metrics else {})
 
 
 def _keys(found: np.ndarray, length: int, num_types: int) -> np.ndarray:
     """Map each entity [m, 3] to a unique number."""
     start, stop, kind = found.astype(np.int64).T
     return (start * (length + 1) + stop) * num_types + kind
+
+
+def _of_types(names: Sequence[str], counts: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return the ratios of each type from its numbers `[types]` of right, predicted and gold entities or words."""
+    result: dict[str, float] = {}
+    for kind, *numbers in zip(names, *counts, strict=True):
+        result |= {f"{name}_{kind}": value for name, value in _ratios(*map(int, numbers)).items()}
+    return result
 
 
 def _ratios(right: int, found: int, true: int) -> dict[str, float]:

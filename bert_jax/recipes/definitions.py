@@ -227,17 +227,17 @@ CLASSIFICATION_KEYS = _FINE_TUNING | _TABLE | {
                               below=1),
 }  # fmt: skip
 TOKEN_CLASSIFICATION_KEYS = _FINE_TUNING | {
-    "data.train": Key("", "training data: CoNLL (.conll, .txt, .tsv, .iob, .bio), .jsonl or tfds:NAME:SPLIT"),
+    "data.train": Key("", "training data: CoNLL (.conll, .txt, .tsv, .iob, .bio), .conllu, .jsonl or tfds:NAME:SPLIT"),
     "data.text_column": Key(
         "", "column of the words; in CoNLL a number, empty = the first; elsewhere a name, empty = tokens"
     ),
     "data.label_column": Key(
-        "", "column of the tags; in CoNLL a number, empty = the last; elsewhere a name, empty = tags or ner_tags"
+        "", "column of the tags; in CoNLL a number, empty = the last; elsewhere a name, empty = upos, tags or ner_tags"
     ),
     "data.tag_names": Key((), "names of the tags 0, 1, ... where the data has numbers for tags; () = tags are names"),
     "data.metrics": Key(
         (),
-        "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each entity type); "
+        "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each entity type or tag); "
         "() = all but types",
     ),
     "data.max_seq_length": Key(

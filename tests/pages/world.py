@@ -158,6 +158,11 @@ def _tagged(folder: Path) -> None:
     for name in ("path/to/conll2003/train.txt", "path/to/conll2003/valid.txt", "path/to/conll2003/test.txt"):
         (folder / name).write_text(words)
     (folder / "test.txt").write_text(words)
+    (folder / "path/to/UD_English-EWT").mkdir()
+    tagged = zip(("the", "cat", "sees", "it"), ("DET", "NOUN", "VERB", "PRON"), strict=True)
+    lines = [f"{i}\t{word}\t_\t{tag}" + "\t_" * 6 for i, (word, tag) in enumerate(tagged, 1)]
+    for part in ("train", "dev", "test"):
+        (folder / f"path/to/UD_English-EWT/en_ewt-ud-{part}.conllu").write_text(("\n".join(lines) + "\n\n") * 6)
     rows = [{"tokenized_text": text.split(" "), "ner": [[1, 1 + i % 2, "person"], [4, 4, "city"]]} for i, text in
             enumerate(TEXTS * 6)]  # fmt: skip
     _json_lines(folder / "entities.jsonl", rows)
