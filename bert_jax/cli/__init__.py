@@ -26,6 +26,7 @@ from bert_jax.cli import (
     plan,
     prune,
     quantize,
+    relations,
     score,
     search,
     serve,
@@ -36,7 +37,24 @@ from bert_jax.cli.output import complain
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
 from bert_jax.process import default_environment, may_have_accelerators
 
-GROUPS = (demo, text, config, train, plan, score, ask, likelihood, search, mine, serve, models, prune, quantize, export)
+GROUPS = (
+    demo,
+    text,
+    config,
+    train,
+    plan,
+    score,
+    ask,
+    likelihood,
+    relations,
+    search,
+    mine,
+    serve,
+    models,
+    prune,
+    quantize,
+    export,
+)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
 _NO_PATHS = ("text", "texts", "overrides", "command_line")  # parsed arguments that are never a path
 EXIT_BAD_INPUT = 2

@@ -17,6 +17,7 @@ from bert_jax.conversion.gliner import GLINER_FILE, gliner_json
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import open_model
+from bert_jax.conversion.relation_settings import write_relation_settings
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.model_files import check_keys
@@ -289,6 +290,7 @@ def _write_directory(
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
         if model.head == "sequence_classification":
             sentence_transformers_writing.write_cross_encoder(beside, settings)
+            write_relation_settings(beside, settings.relations)
             if settings.activation:
                 activation = sentence_transformers_writing.torch_activation(settings.activation)
                 described["sentence_transformers"] = {"activation_fn": activation}

@@ -20,6 +20,7 @@ from bert_jax.conversion import (
 )
 from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
+from bert_jax.conversion.relation_settings import read_relation_settings
 from bert_jax.conversion.task_adapters import TaskAdapters, find_adapters
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.conversion.weights import Weights, open_weights
@@ -109,6 +110,8 @@ def open_model(
         config = _config(hf, head, saved_head, names, weights.tensors, where)
         config, settings = _text_settings(root, layout, hf, where, config, head, weights.tensors, stack)
         settings = own.settings(task, settings)
+        if head == saved_head == "sequence_classification":
+            settings = dataclasses.replace(settings, relations=read_relation_settings(root))
         if projection and head == "multi_vector":
             tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
             config, settings, _ = multi_vector_encoders.read_stanford(root, config, tensor.shape)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
+from bert_jax.data.finetuning.entity_markers import RelationSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.tokenization.added_tokens import with_special_tokens
 
@@ -36,6 +37,7 @@ class TextSettings:
             `softmax`; "" = not set.
         added_tokens: special tokens that the tokenizer gets if it lacks them, those of a GLiNER's prompts.
         task: the task whose adapter the parameters have, of a model with adapters for several; "" = none.
+        relations: markers and null label of a model of relation extraction; None for other models.
     """
 
     prompts: tuple[tuple[str, str], ...] = ()
@@ -51,6 +53,7 @@ class TextSettings:
     activation: str = ""
     added_tokens: tuple[str, ...] = ()
     task: str = ""
+    relations: RelationSettings | None = None
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
         """Return the text to put before an input.

@@ -20,6 +20,7 @@ from bert_jax.inference.likelihood import PseudoLogLikelihood
 from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.multi_vector import MultiVectorEmbedding, MultiVectorSimilarity
+from bert_jax.inference.relations import RelationExtraction
 from bert_jax.inference.reranking import Rerank
 from bert_jax.inference.scoring import scores_of, softmax
 from bert_jax.inference.search import MultiVectorSearch, Search, SparseSearch
@@ -238,6 +239,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "sentence-embedding": SentenceEmbedding,
     "zero-shot-classification": ZeroShotClassification,
     "zero-shot-ner": ZeroShotNer,
+    "relation-extraction": RelationExtraction,
     "question-answering": QuestionAnswering,
     "similarity": Similarity,
     "search": Search,

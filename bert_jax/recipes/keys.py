@@ -90,6 +90,11 @@ def zero_shot_ner() -> ConfigDict:
     return _fine_tuning("zero_shot_ner", batch_size=8, epochs=3.0, learning_rate=2e-5)
 
 
+def relation_extraction() -> ConfigDict:
+    """Return the recipe of relation extraction: texts with two entities and the relation between them."""
+    return _fine_tuning("relation_extraction", batch_size=32, epochs=5.0, learning_rate=3e-5)
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
 RECIPES = PRETRAINING | {
     "classification": classification,
@@ -101,6 +106,7 @@ RECIPES = PRETRAINING | {
     "multi_vector": multi_vector,
     "multiple_choice": multiple_choice,
     "zero_shot_ner": zero_shot_ner,
+    "relation_extraction": relation_extraction,
 }
 
 

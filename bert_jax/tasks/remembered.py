@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import storage
+from bert_jax.conversion.relation_settings import RECORD, read_relation_settings
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.delimited import DELIMITERS
+from bert_jax.data.finetuning.entity_markers import RelationSettings
 from bert_jax.errors import InputError
 from bert_jax.model_files.keys import FileKey, check_keys, honoured
 
-FILE = "bert_jax.json"
+FILE = RECORD
 REMEMBERED_KEYS: tuple[FileKey, ...] = (
     honoured("columns", "columns of the training data, the defaults of `evaluate` and `predict`"),
     honoured("classes", "class -> number of rows in the training data"),
     honoured("missing_labels", "whether `evaluate` leaves out rows without a label, as training did"),
+    honoured("relations", "markers of entities and the class without a relation, of a model of relation extraction"),
 )
 _TEXTS = ("text", "pair", "label", "texts", "separator", "delimiter")  # fields of Columns that are a text
 
@@ -32,11 +35,13 @@ class Remembered:
         columns: the columns of texts and labels.
         classes: class -> number of rows.
         missing_labels: one of `bert_jax.data.finetuning.labels.MISSING_RULES`.
+        relations: what a model of relation extraction reads and predicts; None for other models.
     """
 
     columns: Columns = dataclasses.field(default_factory=Columns)
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     missing_labels: str = "keep"
+    relations: RelationSettings | None = None
 
 
 def write_remembered(directory: storage.PathLike, remembered: Remembered) -> None:
@@ -51,6 +56,8 @@ def write_remembered(directory: storage.PathLike, remembered: Remembered) -> Non
         "classes": dict(remembered.classes),
         "missing_labels": remembered.missing_labels,
     }
+    if remembered.relations is not None:
+        content["relations"] = dataclasses.asdict(remembered.relations)
     storage.write_atomically(
         storage.Path(directory) / FILE, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
     )
@@ -83,7 +90,8 @@ def read_remembered(model_dir: storage.PathLike) -> Remembered:
         )
     rule = "drop" if content.get("missing_labels") == "drop" else "keep"
     counts = {name: count for name, count in classes.items() if isinstance(count, int)}
-    return Remembered(Columns(**given, has_header=has_header, more=tuple(more)), counts, rule)
+    named = Columns(**given, has_header=has_header, more=tuple(more))
+    return Remembered(named, counts, rule, read_relation_settings(model_dir))
 
 
 def _are_texts(values: Any) -> bool:
