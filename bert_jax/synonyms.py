@@ -94,6 +94,7 @@ _OTHER_NAMES = {
     "token_classification": "ner pos tagging tag tagger token_classifier bertfortokenclassification",
     "question_answering": "qa span squad bertforquestionanswering answer",
     "reranking": "rerank reranker cross_encoder crossencoder ranking",
+    "relation_extraction": "re tacred docred relation relation_classification relations",
     "multiple_choice": "mc choice swag race bertformultiplechoice",
     "replaced_token_detection": "rtd discriminator electra electraforpretraining",
     "sentence_embedding": "embedding embeddings sentence_transformer sentence_transformers sbert bi_encoder sts",
@@ -102,6 +103,7 @@ _OTHER_NAMES = {
     "electra": "rtd replaced_token_detection",
     "squad": "qa question_answer",
     "conll2003": "conll conll03",
+    "part_of_speech": "pos upos xpos udpos universal_dependencies conllu",
     "bert_base": "base bert pretrain",
     "bert_large": "large",
     # values

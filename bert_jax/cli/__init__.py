@@ -21,11 +21,13 @@ from bert_jax.cli import (
     demo,
     export,
     generate,
+    likelihood,
     mine,
     models,
     plan,
     prune,
     quantize,
+    relations,
     score,
     search,
     serve,
@@ -36,7 +38,25 @@ from bert_jax.cli.output import complain
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
 from bert_jax.process import default_environment, may_have_accelerators
 
-GROUPS = (demo, text, config, train, plan, score, ask, generate, search, mine, serve, models, prune, quantize, export)
+GROUPS = (
+    demo,
+    text,
+    config,
+    train,
+    plan,
+    score,
+    ask,
+    generate,
+    likelihood,
+    relations,
+    search,
+    mine,
+    serve,
+    models,
+    prune,
+    quantize,
+    export,
+)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
 _NO_PATHS = ("text", "texts", "overrides", "command_line")  # parsed arguments that are never a path
 EXIT_BAD_INPUT = 2

@@ -23,12 +23,20 @@ _ANSWERS: dict[str, _Columns] = {
 _ENTITY = {"entity_group": "string", "word": "string"} | _SCORED | _SPAN
 _TOKEN_ENTITY = {"entity": "string", "word": "string", "index": "int64"} | _SCORED | _SPAN
 _NAMED_ENTITY = {"label": "string", "text": "string"} | _SCORED | _SPAN
+_LINKED = {"text": "string", "type": "string"} | _SPAN
+_RELATION = {"head": _LINKED, "relation": "string", "tail": _LINKED} | _SCORED
+_SCORES = {"text": "string"} | _SCORED | {"num_tokens": "int64", "pseudo_perplexity": "double"}
+_SCORED_TOKEN = {"word": "string", "token": "int64"} | _SCORED | _SPAN
 # Head -> the column of its vectors; the type of a dense vector depends on its size.
 SPARSE, MULTI_VECTOR = [{"token": "string", "weight": "float"}], [["float"]]
 
 
 def answer_columns(verb: str, args: argparse.Namespace) -> _Columns:
     """Return the columns of the answers of a verb with some arguments."""
+    if verb == "score":
+        return _SCORES | ({"tokens": [_SCORED_TOKEN]} if args.tokens else {})
+    if verb == "relations":
+        return {"text": "string", "relations": [_RELATION]}
     if verb != "tag":
         return _ANSWERS[verb]
     entity = _NAMED_ENTITY if args.labels is not None else _TOKEN_ENTITY if args.strategy == "none" else _ENTITY

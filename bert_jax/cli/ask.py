@@ -106,13 +106,18 @@ def add_verbs(verbs: Any) -> None:
     for parser in (fill, classify, tag, answer):
         shards.add_answer_files(parser)
     for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
-        parser.add_argument("model", metavar="MODEL", help="a model directory")
-        stream.add_flags(parser, what)
-        parser.add_argument("--json", action="store_true", help=f"print one JSON object per {what} instead of tables")
-        add_batching(parser, what)
-        add_dtype(parser)
-        shards.add_shards(parser, f"{what}s, as for --file")
-        parser.set_defaults(emit=print_json, pipe=None, counted=0)
+        add_text_flags(parser, what)
+
+
+def add_text_flags(parser: argparse.ArgumentParser, what: str = "text") -> None:
+    """Declare the arguments of a verb that runs a pipeline over texts, or over questions."""
+    parser.add_argument("model", metavar="MODEL", help="a model directory")
+    stream.add_flags(parser, what)
+    parser.add_argument("--json", action="store_true", help=f"print one JSON object per {what} instead of tables")
+    add_batching(parser, what)
+    add_dtype(parser)
+    shards.add_shards(parser, f"{what}s, as for --file")
+    parser.set_defaults(emit=print_json, pipe=None, counted=0)
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
@@ -135,11 +140,11 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
 
 def run_fill_mask(args: argparse.Namespace) -> int:
     """Print the most likely tokens for each [MASK]."""
-    return _run(args, "fill-mask", _fill_mask)
+    return run_over_texts(args, "fill-mask", _fill_mask)
 
 
 def _fill_mask(args: argparse.Namespace) -> None:
-    for text, blanks in _answers(args, "fill-mask", lambda pipe, texts: pipe(texts, top_k=args.top_k)):
+    for text, blanks in answers_of(args, "fill-mask", lambda pipe, texts: pipe(texts, top_k=args.top_k)):
         blanks = blanks if isinstance(blanks[0], list) else [blanks]
         if args.json:
             args.emit({"text": text, "masks": blanks})
@@ -152,7 +157,7 @@ def _fill_mask(args: argparse.Namespace) -> None:
 
 def run_classify(args: argparse.Namespace) -> int:
     """Print the classes of each text, the most likely first."""
-    return _run(args, "classify", _classify)
+    return run_over_texts(args, "classify", _classify)
 
 
 def _classify(args: argparse.Namespace) -> None:
@@ -170,7 +175,7 @@ def _classify(args: argparse.Namespace) -> None:
     if args.labels and args.long_texts:
         raise InputError("--long: expected no --long with --labels, which classifies pairs of texts")
     task, ask = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
-    for text, scores in _answers(args, task, ask):
+    for text, scores in answers_of(args, task, ask):
         if args.json:
             from bert_jax.inference.scoring import short
 
@@ -182,7 +187,7 @@ def _classify(args: argparse.Namespace) -> None:
 
 def run_tag(args: argparse.Namespace) -> int:
     """Print the entities of each text and their character ranges."""
-    return _run(args, "tag", _tag)
+    return run_over_texts(args, "tag", _tag)
 
 
 def _tag(args: argparse.Namespace) -> None:
@@ -195,7 +200,7 @@ def _tag(args: argparse.Namespace) -> None:
     if args.labels is None and (args.nested or args.multi_label):
         raise InputError("--labels: expected types of entities with --nested and --multi-label, found none")
     task, ask = ("token-classification", trained) if args.labels is None else ("zero-shot-ner", zero_shot)
-    for text, found in _answers(args, task, ask):
+    for text, found in answers_of(args, task, ask):
         if args.json:
             args.emit({"text": text, "entities": found})
             continue
@@ -209,7 +214,7 @@ def _tag(args: argparse.Namespace) -> None:
 
 def run_answer(args: argparse.Namespace) -> int:
     """Print the spans that answer each question, the most likely first."""
-    return _run(args, "answer", _answer)
+    return run_over_texts(args, "answer", _answer)
 
 
 def _answer(args: argparse.Namespace) -> None:
@@ -224,7 +229,7 @@ def _answer(args: argparse.Namespace) -> None:
         found = pipe(questions, context, top_k=args.top_k, doc_stride=args.doc_stride, **options)
         return [answers if isinstance(answers, list) else [answers] for answers in found]
 
-    for question, answers in _answers(args, "question-answering", ask):
+    for question, answers in answers_of(args, "question-answering", ask):
         if args.json:
             args.emit({"question": question, "answers": answers})
             continue
@@ -234,7 +239,7 @@ def _answer(args: argparse.Namespace) -> None:
 
 def run_embed(args: argparse.Namespace) -> int:
     """Print or write the vector of each text."""
-    return _run(args, "embed", _embed)
+    return run_over_texts(args, "embed", _embed)
 
 
 def _embed(args: argparse.Namespace) -> None:
@@ -247,7 +252,7 @@ def _embed(args: argparse.Namespace) -> None:
         found = pipe(texts, task=args.task, prompt_name=args.prompt_name, prompt=args.prompt, **options)
         return (found[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else found
 
-    answers = _answers(args, _embedding(args), ask)
+    answers = answers_of(args, _embedding(args), ask)
     first = list(itertools.islice(answers, 1))  # which opens the model
     answers, head = itertools.chain(first, answers), args.pipe.head
     if head == "sparse_embedding":
@@ -264,7 +269,7 @@ def _embedding(args: argparse.Namespace) -> str:
     return f"{args.kind or 'sentence'}-embedding"
 
 
-def _run(args: argparse.Namespace, name: str, verb: Callable[[argparse.Namespace], None]) -> int:
+def run_over_texts(args: argparse.Namespace, name: str, verb: Callable[[argparse.Namespace], None]) -> int:
     """Run a verb over its texts, or over the texts of each file of --shards, and return the exit status."""
     if args.shards and (args.texts or args.file):
         raise InputError("--shards: expected neither texts nor --file, found both")
@@ -304,7 +309,7 @@ def _open(args: argparse.Namespace, task: str) -> Any:
     return args.pipe
 
 
-def _answers(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
+def answers_of(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
     """Yield each input text with the pipeline's answer."""
     if args.batch_size is not None and args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")

@@ -89,10 +89,10 @@ def add_verbs(verbs: Any) -> None:
         "--out",
         required=True,
         metavar="FILE",
-        help="file to write: .jsonl, .tsv, .csv or .parquet; .conll for taggers; .json for question answering; with "
-        "--shards the directory of such files",
+        help="file to write: .jsonl, .tsv, .csv or .parquet; .conll and .conllu for taggers; .json for question "
+        "answering; with --shards the directory of such files",
     )
-    predict.add_argument("--format", choices=("jsonl", "tsv", "csv", "parquet", "conll", "json"),
+    predict.add_argument("--format", choices=("jsonl", "tsv", "csv", "parquet", "conll", "conllu", "json"),
         help="with --shards: format of the files (default: jsonl)")  # fmt: skip
     shards.add_shards(predict, "rows, as for --data")
     kept = predict.add_mutually_exclusive_group()

@@ -130,8 +130,10 @@ def _first(batches: Iterable[Batch], count: int) -> Iterator[Batch]:
 
 def _recipe_of(loaded: Loaded, data: str) -> Any:
     """Return the recipe of the task for which a model was fine-tuned, with the columns that it remembers."""
-    task = _TASKS[loaded.head]
-    recipe, remembered = recipes.RECIPES[task](), read_remembered(loaded.directory)
+    remembered = read_remembered(loaded.directory)
+    relations = remembered.relations if loaded.head == "sequence_classification" else None
+    task = "relation_extraction" if relations else _TASKS[loaded.head]
+    recipe = recipes.RECIPES[task]()
     longest = loaded.settings.longest(loaded.config.max_position_embeddings, open_tokenizer(loaded))
     changes: dict[str, Any] = {"data.train": data, "data.max_seq_length": min(longest, _LONGEST), "num_epochs": 1.0}
     changes |= _columns_of(task, remembered.columns)
@@ -144,6 +146,10 @@ def _recipe_of(loaded: Loaded, data: str) -> Any:
         }
     if task == "classification":
         changes |= _labels_of(loaded, remembered)
+    if relations:
+        several = loaded.config.problem_type == "multi_label_classification"
+        changes |= {"data.markers": relations.markers, "data.null_label": relations.null_label}
+        changes |= {"data.multi_label": several}
     recipe.update_from_flattened_dict(changes)
     if task == "sentence_embedding" and recipe.data.label_column:
         columns = Columns(recipe.data.text_column, recipe.data.pair_column, recipe.data.label_column,

@@ -21,6 +21,7 @@ from bert_jax.conversion import (
 from bert_jax.conversion.generated import read_generated
 from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
+from bert_jax.conversion.relation_settings import read_relation_settings
 from bert_jax.conversion.task_adapters import TaskAdapters, find_adapters
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.conversion.weights import Weights, open_weights
@@ -112,6 +113,8 @@ def open_model(
         settings = own.settings(task, settings)
         if head == "masked_lm":
             settings = dataclasses.replace(settings, generated=read_generated(root))
+        if head == saved_head == "sequence_classification":
+            settings = dataclasses.replace(settings, relations=read_relation_settings(root))
         if projection and head == "multi_vector":
             tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
             config, settings, _ = multi_vector_encoders.read_stanford(root, config, tensor.shape)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from bert_jax.conversion.generated import Generated
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
+from bert_jax.data.finetuning.entity_markers import RelationSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.tokenization.added_tokens import with_special_tokens
 
@@ -38,6 +39,7 @@ class TextSettings:
         added_tokens: special tokens that the tokenizer gets if it lacks them, those of a GLiNER's prompts.
         task: the task whose adapter the parameters have, of a model with adapters for several; "" = none.
         generated: the answers of the training of a model of masked diffusion; None for other models.
+        relations: markers and null label of a model of relation extraction; None for other models.
     """
 
     prompts: tuple[tuple[str, str], ...] = ()
@@ -54,6 +56,7 @@ class TextSettings:
     added_tokens: tuple[str, ...] = ()
     task: str = ""
     generated: Generated | None = None
+    relations: RelationSettings | None = None
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
         """Return the text to put before an input.

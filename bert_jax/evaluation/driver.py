@@ -21,7 +21,7 @@ from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.tasks.remembered import read_remembered
 
-# Head -> the class that evaluates models with this head.
+# Head, or the task of a sequence classifier that reads marked entities -> the class that evaluates such models.
 EVALUATORS = {
     "sequence_classification": "classification.ClassificationEvaluator",
     "token_classification": "token_classification.TokenClassificationEvaluator",
@@ -30,6 +30,7 @@ EVALUATORS = {
     "multiple_choice": "multiple_choice.MultipleChoiceEvaluator",
     "zero_shot_ner": "zero_shot_ner.ZeroShotNerEvaluator",
     "masked_lm": "masked_diffusion.MaskedDiffusionEvaluator",
+    "relation_extraction": "relation_extraction.RelationExtractionEvaluator",
 }
 
 
@@ -136,6 +137,8 @@ def evaluator_class(model_dir: storage.PathLike) -> type[Evaluator]:
         InputError: the model was not fine-tuned for a task.
     """
     head = saved_head(model_dir)
+    if head == "sequence_classification" and read_remembered(model_dir).relations:
+        head = "relation_extraction"
     if head not in EVALUATORS:
         raise InputError(f"{model_dir}: expected a model for {', '.join(EVALUATORS)}, found one for {head}")
     module, name = EVALUATORS[head].split(".")

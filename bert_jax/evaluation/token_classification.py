@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.finetuning.conll import Sentence
+from bert_jax.data.finetuning.conll import CONLL_U_COLUMNS, CONLL_U_FORMAT, Sentence, fill_column
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tag_features import UNTAGGED, encode_tagged, encode_words, in_order, read_tagged
 from bert_jax.data.finetuning.tagged import read_sentences
@@ -23,6 +23,7 @@ from bert_jax.modeling import Bert
 from bert_jax.reports import page
 from bert_jax.reports.attention import Attention
 from bert_jax.reports.tags import tagger
+from bert_jax.tasks.remembered import read_remembered
 from bert_jax.tasks.token_classification import HEAD, TokenClassificationTask
 
 
@@ -30,8 +31,9 @@ class TokenClassificationEvaluator(Evaluator):
     """Evaluate a tagger.
 
     `predict` writes one object per sentence to a `.jsonl` file: `tokens`, `tags` and `scores` (the probability of each
-    tag). The other formats are CoNLL: one word per line with its tag, separated by a tab, and a blank line after a
-    sentence.
+    tag). A `.conllu` file has the lines of the data, which must be CoNLL-U, with the tags in the column that the model
+    was trained on (UPOS, if its training did not name one). The other formats are CoNLL: one word per line with its
+    tag, separated by a tab, and a blank line after a sentence.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
@@ -42,13 +44,14 @@ class TokenClassificationEvaluator(Evaluator):
 
     head = HEAD
     options = ("tag_names",)
-    formats = (".jsonl", ".conll", ".txt", ".tsv")
+    formats = (".jsonl", ".conll", CONLL_U_FORMAT, ".txt", ".tsv")
     noun = "sentence"
     task: TokenClassificationTask
 
     def __init__(self, model_dir: storage.PathLike, *, tag_names: Sequence[str] = (), **options: Any):
         super().__init__(model_dir, **options)
         self._tag_names = tuple(tag_names) or self.runner.config.label_names
+        self._column = read_remembered(model_dir).columns.label or "UPOS"
 
     def build_task(self, model: Bert) -> TokenClassificationTask:
         """Return the task of the model."""
@@ -100,19 +103,40 @@ class TokenClassificationEvaluator(Evaluator):
 
         def answers(chunk: list[Sentence]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
             for sentence, tags, scores in self._tagged(chunk):
+                if fills:
+                    yield {}, [sentence.source, tags]
+                    continue
                 if not _is_json(out):
                     _check_words(data, sentence)
                 yield {"tokens": sentence.words, "tags": tags, "scores": scores}, [sentence.words, tags]
 
-        rows = invalid.fitting(read_sentences(data, columns, tagged=False, bad=invalid))
-        file = answer_file if _is_json(out) else _conll_file
+        fills = str(out).lower().endswith(CONLL_U_FORMAT)
+        if fills and self._column.upper() not in CONLL_U_COLUMNS:
+            raise InputError(
+                f"{out}: expected a model that was trained on a column of CoNLL-U by its name "
+                f"(data.label_column=upos), found the column {self._column!r}; .conll takes any"
+            )
+        rows = invalid.fitting(read_sentences(data, columns, tagged=False, bad=invalid, keep_lines=fills))
+        file = answer_file if _is_json(out) else self._conll_u_file if fills else _conll_file
         return write_answers(out, ["tokens", "tags"], rows, answers, ("tokens", "tags", "scores"), open_file=file)
+
+    @contextlib.contextmanager
+    def _conll_u_file(self, out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
+        """Open a CoNLL-U file, and yield a function like `answer_file`'s, whose rows are the lines of a sentence and
+        its tags."""
+        with storage.open_atomically(out) as file:
+
+            def write(_: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]]) -> None:
+                file.writelines(fill_column(source, self._column.upper(), tags) for source, tags in rows)
+
+            yield write
 
     def _tagged(self, sentences: Sequence[Sentence]) -> Iterator[tuple[Sentence, list[str], list[float]]]:
         """Yield each sentence with the tag and the score of each of its words."""
         words = [sentence.words for sentence in sentences]
         nothing = [np.zeros(len(each), np.int32) for each in words]
-        features = encode_words(self.runner.tokenizer, words, nothing, self.runner.max_length)
+        joined = [sentence.joined for sentence in sentences]
+        features = encode_words(self.runner.tokenizer, words, nothing, self.runner.max_length, joined)
         batches, predictions = self.predictor.batches(features)
         tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
         start = 0

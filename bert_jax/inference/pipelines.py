@@ -18,9 +18,11 @@ from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, posit
 from bert_jax.inference.dense import SentenceEmbedding, Similarity
 from bert_jax.inference.generation import TextGeneration
 from bert_jax.inference.infilling import FillIn
+from bert_jax.inference.likelihood import PseudoLogLikelihood
 from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.multi_vector import MultiVectorEmbedding, MultiVectorSimilarity
+from bert_jax.inference.relations import RelationExtraction
 from bert_jax.inference.reranking import Rerank
 from bert_jax.inference.scoring import scores_of, softmax
 from bert_jax.inference.search import MultiVectorSearch, Search, SparseSearch
@@ -232,12 +234,14 @@ class FeatureExtraction(Pipeline):
 
 PIPELINES: dict[str, type[Pipeline]] = {
     "fill-mask": FillMask,
+    "pseudo-log-likelihood": PseudoLogLikelihood,
     "text-classification": TextClassification,
     "token-classification": TokenClassification,
     "feature-extraction": FeatureExtraction,
     "sentence-embedding": SentenceEmbedding,
     "zero-shot-classification": ZeroShotClassification,
     "zero-shot-ner": ZeroShotNer,
+    "relation-extraction": RelationExtraction,
     "question-answering": QuestionAnswering,
     "similarity": Similarity,
     "search": Search,

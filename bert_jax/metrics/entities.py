@@ -1,4 +1,4 @@
-"""Metrics of tagged words, by word and by entity.
+"""Metrics of tagged words, by word and by entity, and of relations between entities.
 
 An entity is right if its words and its type are right (Tjong Kim Sang and De Meulder 2003, cs/0306050, section 4).
 """
@@ -11,7 +11,7 @@ from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, SINGLE, T
 from bert_jax.errors import InputError, did_you_mean
 
 ENTITY_METRICS = ("f1", "precision", "recall")
-TAGGING_METRICS = (*ENTITY_METRICS, "accuracy", "types")  # types: the first three for each type of entity
+TAGGING_METRICS = (*ENTITY_METRICS, "accuracy", "types")  # types: the first three for each type of entity, or each tag
 
 
 def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
     Raises:
         InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.TAG_SCHEMES`.
     """
-    fitting = ("accuracy",) if read_scheme(tags) is None else TAGGING_METRICS
+    fitting = ("accuracy", "types") if read_scheme(tags) is None else TAGGING_METRICS
     for name in names:
         if name not in fitting:
             what = "these tags, which are not of entities" if name in TAGGING_METRICS else "tagging"
@@ -71,7 +71,8 @@ def tagging_scores(
     """Return metrics of predicted tags; a ratio of 0 / 0 is 0.
 
     Args:
-        metrics: names of `METRICS`; `types` yields `f1_TYPE`, `precision_TYPE` and `recall_TYPE`.
+        metrics: names of `TAGGING_METRICS`; `types` yields `f1_TYPE`, `precision_TYPE` and `recall_TYPE`, for each tag
+            where tags mark no entities.
         names: names of the classes.
         tags: gold classes, int `[n]`, with a -1 between sentences.
         predicted: predicted classes, int `[n]`.
@@ -81,17 +82,16 @@ def tagging_scores(
     accuracy = float(np.mean(tags[words] == predicted[words])) if words.any() else 0.0
     scheme = read_scheme(names)
     if scheme is None:
-        return {name: accuracy for name in metrics if name == "accuracy"}
+        result = {name: accuracy for name in metrics if name == "accuracy"}
+        if "types" in metrics:
+            sides = (tags[words & (tags == predicted)], predicted[words], tags[words])
+            result |= _of_types(names, [np.bincount(side, minlength=len(names)) for side in sides])
+        return result
     true, found = both(scheme, tags, predicted, strict)
     of_type = len(scheme.type_names)
     right = found[np.isin(_keys(found, len(tags), of_type), _keys(true, len(tags), of_type))]
     counts = [np.bincount(part[:, 2], minlength=of_type) for part in (right, found, true)]
-    overall = _ratios(*(int(count.sum()) for count in counts)) | {"accuracy": accuracy}
-    result = {name: overall[name] for name in metrics if name != "types"}
-    if "types" in metrics:
-        for kind, *numbers in zip(scheme.type_names, *counts, strict=True):
-            result |= {f"{name}_{kind}": value for name, value in _ratios(*map(int, numbers)).items()}
-    return result
+    return _of_counts(metrics, scheme.type_names, counts, accuracy)
 
 
 def span_scores(metrics: Sequence[str], names: Sequence[str], true: np.ndarray, found: np.ndarray) -> dict[str, float]:
@@ -104,19 +104,75 @@ def span_scores(metrics: Sequence[str], names: Sequence[str], true: np.ndarray, 
     """
     gold = {tuple(span) for span in true.tolist()}
     right = np.array([tuple(span) in gold for span in found.tolist()], np.bool_)
-    counts = [np.bincount(part[:, 3], minlength=len(names)) for part in (found[right], found, true)]
-    overall = _ratios(*(int(count.sum()) for count in counts))
+    return _of_counts(
+        metrics, names, [np.bincount(part[:, 3], minlength=len(names)) for part in (found[right], found, true)]
+    )
+
+
+def choose_relation_metrics(names: Sequence[str], best: str = "") -> tuple[str, ...]:
+    """Return the metrics of relations to report: `names`, or all except `types`; with `best`, if it is not among them.
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    for name in names:
+        if name not in TAGGING_METRICS:
+            raise InputError(
+                f"data.metrics: {name!r} is not a metric of relations{did_you_mean(name, TAGGING_METRICS)}"
+            )
+    chosen = tuple(names) or tuple(name for name in TAGGING_METRICS if name != "types")
+    if best and best not in TAGGING_METRICS:
+        raise InputError(f"config.best_metric: {best!r} is not measured{did_you_mean(best, TAGGING_METRICS)}")
+    return chosen if not best or best in chosen else (*chosen, best)
+
+
+def relation_scores(
+    metrics: Sequence[str], names: Sequence[str], null: str, labels: np.ndarray, predicted: np.ndarray
+) -> dict[str, float]:
+    """Return metrics of predicted relations, as TACRED's scorer computes them: over all relations except `null`.
+
+    A ratio of 0 / 0 is 0.
+
+    Args:
+        metrics: names of `TAGGING_METRICS`; `types` yields the three ratios of each relation. `accuracy` counts `null`.
+        names: names of the classes.
+        null: the class of pairs without a relation; "" or no class of `names` where there is none.
+        labels: gold classes, int `[n]`, or 0 and 1 `[n, C]`.
+        predicted: predicted classes, likewise.
+    """
+    if labels.ndim == 1:
+        accuracy = float(np.mean(labels == predicted))
+        sides = (predicted[labels == predicted], predicted, labels)
+        counts = [np.bincount(side, minlength=len(names)) for side in sides]
+    else:
+        labels, predicted = labels > 0, predicted > 0
+        accuracy = float(np.mean((labels == predicted).all(axis=1)))
+        counts = [side.sum(axis=0) for side in (labels & predicted, predicted, labels)]
+    relations = [i for i, name in enumerate(names) if name != null]
+    return _of_counts(metrics, [names[i] for i in relations], [count[relations] for count in counts], accuracy)
+
+
+def _of_counts(
+    metrics: Sequence[str], names: Sequence[str], counts: Sequence[np.ndarray], accuracy: float = 0.0
+) -> dict[str, float]:
+    """Return metrics from the numbers `[types]` of right, predicted and gold items of each type."""
+    overall = _ratios(*(int(count.sum()) for count in counts)) | {"accuracy": accuracy}
     result = {name: overall[name] for name in metrics if name != "types"}
-    if "types" in metrics:
-        for kind, *numbers in zip(names, *counts, strict=True):
-            result |= {f"{name}_{kind}": value for name, value in _ratios(*map(int, numbers)).items()}
-    return result
+    return result | (_of_types(names, counts) if "types" in metrics else {})
 
 
 def _keys(found: np.ndarray, length: int, num_types: int) -> np.ndarray:
     """Map each entity [m, 3] to a unique number."""
     start, stop, kind = found.astype(np.int64).T
     return (start * (length + 1) + stop) * num_types + kind
+
+
+def _of_types(names: Sequence[str], counts: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return the ratios of each type from its numbers `[types]` of right, predicted and gold entities or words."""
+    result: dict[str, float] = {}
+    for kind, *numbers in zip(names, *counts, strict=True):
+        result |= {f"{name}_{kind}": value for name, value in _ratios(*map(int, numbers)).items()}
+    return result
 
 
 def _ratios(right: int, found: int, true: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from bert_jax.data.diffusion import NOISE_SCHEDULES, NOISE_WEIGHTINGS
 from bert_jax.data.finetuning.answers import ANSWER_FILLS
+from bert_jax.data.finetuning.entity_markers import MARKERS
 from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
@@ -240,17 +241,17 @@ CLASSIFICATION_KEYS = _FINE_TUNING | _TABLE | {
                               below=1),
 }  # fmt: skip
 TOKEN_CLASSIFICATION_KEYS = _FINE_TUNING | {
-    "data.train": Key("", "training data: CoNLL (.conll, .txt, .tsv, .iob, .bio), .jsonl or tfds:NAME:SPLIT"),
+    "data.train": Key("", "training data: CoNLL (.conll, .txt, .tsv, .iob, .bio), .conllu, .jsonl or tfds:NAME:SPLIT"),
     "data.text_column": Key(
         "", "column of the words; in CoNLL a number, empty = the first; elsewhere a name, empty = tokens"
     ),
     "data.label_column": Key(
-        "", "column of the tags; in CoNLL a number, empty = the last; elsewhere a name, empty = tags or ner_tags"
+        "", "column of the tags; in CoNLL a number, empty = the last; elsewhere a name, empty = upos, tags or ner_tags"
     ),
     "data.tag_names": Key((), "names of the tags 0, 1, ... where the data has numbers for tags; () = tags are names"),
     "data.metrics": Key(
         (),
-        "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each entity type); "
+        "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each entity type or tag); "
         "() = all but types",
     ),
     "data.max_seq_length": Key(
@@ -276,6 +277,19 @@ ZERO_SHOT_NER_KEYS = _FINE_TUNING | {
     "data.dropout": Key(float, f"dropout rate inside the head; {_OF_GLINER} 0.4", least=0, below=1),
     "data.max_types": Key(int, f"most types of an example; {_OF_GLINER} 25", least=1),
     "data.max_neg_type_ratio": Key(int, f"most sampled types of an example for each entity; {_OF_GLINER} 1", least=0),
+}  # fmt: skip
+RELATION_EXTRACTION_KEYS = _FINE_TUNING | {
+    "data.train": Key("", "training data: JSON of TACRED or DocRED, or JSON lines of text, head, tail and label"),
+    "data.markers": Key("typed_entity_marker_punct", "markers of the two entities (docs/relation_extraction.md); those "
+                        "without _punct add tokens to the vocabulary", tuple(MARKERS)),
+    "data.null_label": Key("", "relation of pairs without one, left out of f1; empty = no_relation or NA, if the data "
+                           "have it"),
+    "data.null_ratio": Key(0.0, "most training pairs without a relation for each pair with one; 0 = all", least=0),
+    "data.multi_label": Key(False, "whether a pair may have several relations, as in DocRED"),
+    "data.metrics": Key((), "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each "
+                        "relation); () = all but types"),
+    "data.max_seq_length": Key(128, "maximum number of tokens in an example; longer texts are cut around the entities",
+                               least=8),
 }  # fmt: skip
 MULTIPLE_CHOICE_KEYS = (
     _FINE_TUNING
@@ -343,6 +357,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "multiple_choice": SHARED_KEYS | MULTIPLE_CHOICE_KEYS,
     "zero_shot_ner": SHARED_KEYS | ZERO_SHOT_NER_KEYS,
     "masked_diffusion": SHARED_KEYS | MASKED_DIFFUSION_KEYS,
+    "relation_extraction": SHARED_KEYS | RELATION_EXTRACTION_KEYS,
 }
 
 # Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.

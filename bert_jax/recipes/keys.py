@@ -100,6 +100,11 @@ def masked_diffusion() -> ConfigDict:
     return _fine_tuning("masked_diffusion", batch_size=32, epochs=10.0, learning_rate=1e-4)
 
 
+def relation_extraction() -> ConfigDict:
+    """Return the recipe of relation extraction: texts with two entities and the relation between them."""
+    return _fine_tuning("relation_extraction", batch_size=32, epochs=5.0, learning_rate=3e-5)
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {
     "pretraining": pretraining,
     "electra": electra,
@@ -116,6 +121,7 @@ RECIPES = PRETRAINING | {
     "multiple_choice": multiple_choice,
     "zero_shot_ner": zero_shot_ner,
     "masked_diffusion": masked_diffusion,
+    "relation_extraction": relation_extraction,
 }
 
 

@@ -26,6 +26,7 @@ TASKS = {
     "multiple_choice": "bert_jax.tasks.multiple_choice",
     "zero_shot_ner": "bert_jax.tasks.zero_shot_ner",
     "masked_diffusion": "bert_jax.tasks.masked_diffusion",
+    "relation_extraction": "bert_jax.tasks.relation_extraction",
 }
 
 

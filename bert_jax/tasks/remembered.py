@@ -11,8 +11,10 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.conversion.generated import RECORD, Generated, generated_of
+from bert_jax.conversion.relation_settings import read_relation_settings
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.delimited import DELIMITERS
+from bert_jax.data.finetuning.entity_markers import RelationSettings
 from bert_jax.errors import InputError
 from bert_jax.model_files.keys import FileKey, check_keys, honoured
 
@@ -21,6 +23,7 @@ REMEMBERED_KEYS: tuple[FileKey, ...] = (
     honoured("classes", "class -> number of rows in the training data"),
     honoured("generated", "of masked diffusion: most tokens of an answer, and the lengths of the answers in training"),
     honoured("missing_labels", "whether `evaluate` leaves out rows without a label, as training did"),
+    honoured("relations", "markers of entities and the class without a relation, of a model of relation extraction"),
 )
 _TEXTS = ("text", "pair", "label", "texts", "separator", "delimiter")  # fields of Columns that are a text
 
@@ -34,12 +37,14 @@ class Remembered:
         classes: class -> number of rows.
         missing_labels: one of `bert_jax.data.finetuning.labels.MISSING_RULES`.
         generated: of a model of masked diffusion; None for others.
+        relations: what a model of relation extraction reads and predicts; None for other models.
     """
 
     columns: Columns = dataclasses.field(default_factory=Columns)
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     missing_labels: str = "keep"
     generated: Generated | None = None
+    relations: RelationSettings | None = None
 
 
 def write_remembered(directory: storage.PathLike, remembered: Remembered) -> None:
@@ -56,6 +61,8 @@ def write_remembered(directory: storage.PathLike, remembered: Remembered) -> Non
     }
     if remembered.generated is not None:
         content["generated"] = dataclasses.asdict(remembered.generated)
+    if remembered.relations is not None:
+        content["relations"] = dataclasses.asdict(remembered.relations)
     storage.write_atomically(
         storage.Path(directory) / RECORD, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
     )
@@ -88,8 +95,9 @@ def read_remembered(model_dir: storage.PathLike) -> Remembered:
         )
     rule = "drop" if content.get("missing_labels") == "drop" else "keep"
     counts = {name: count for name, count in classes.items() if isinstance(count, int)}
-    found = Columns(**given, has_header=has_header, more=tuple(more))
-    return Remembered(found, counts, rule, generated_of(content.get("generated"), path))
+    named = Columns(**given, has_header=has_header, more=tuple(more))
+    generated = generated_of(content.get("generated"), path)
+    return Remembered(named, counts, rule, generated, read_relation_settings(model_dir))
 
 
 def _are_texts(values: Any) -> bool:

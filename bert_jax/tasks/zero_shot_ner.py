@@ -25,6 +25,7 @@ from bert_jax.inference.span_decoding import ScoredSpans, choose_spans
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.tasks import setup
+from bert_jax.tasks.added_rows import with_word_rows
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.remembered import Remembered
@@ -189,26 +190,12 @@ def _starting_model(recipe: Any) -> tuple[Bert, Tokenizer, Loaded | None]:
     if found.token_to_id(gliner.ent_token) is None or found.token_to_id(gliner.sep_token) is None:
         found = with_special_tokens(found, gliner.added_tokens)
     if loaded:
-        loaded = _with_rows(loaded, found.vocab_size, recipe.seed)
+        loaded = with_word_rows(loaded, found.vocab_size, recipe.seed)
         loaded = loaded._replace(config=loaded.config.replace(gliner=gliner))
     config = setup.config(recipe, found, loaded).replace(gliner=gliner)
     setup.check_head(config, HEAD)
     setup.check_length(recipe.data.max_seq_length, config, "config.data.max_seq_length")
     return Bert(config, HEAD, setup.compute(recipe)), found, loaded
-
-
-def _with_rows(loaded: Loaded, rows: int, seed: int) -> Loaded:
-    """Return a model whose word embedding has at least `rows` rows; new ones are near the mean of the others."""
-    more = rows - loaded.config.vocab_size
-    if more <= 0:
-        return loaded
-    tables = loaded.params["embeddings"]
-    table = np.asarray(tables["word_embeddings"]["embedding"])
-    random = np.random.default_rng([seed, more])
-    new = table.mean(axis=0) + random.normal(0, loaded.config.initializer_range, (more, table.shape[1]))
-    grown = {"embedding": np.concatenate([table, new.astype(table.dtype)])}
-    params = loaded.params | {"embeddings": tables | {"word_embeddings": grown}}
-    return loaded._replace(config=loaded.config.replace(vocab_size=rows), params=params)
 
 
 def abstract_task(recipe: Any) -> AbstractTask:

@@ -31,6 +31,12 @@ _USES = {
     "sparse_embedding": ("feature-extraction", "sparse-embedding", _TEXTS),
     "multi_vector": ("feature-extraction", "multi-vector-embedding", _TEXTS),
     "zero_shot_ner": ("token-classification", "zero-shot-ner", '"Ada Lovelace wrote it.", ["person"]'),
+    # A task whose head is another's.
+    "relation_extraction": (
+        "text-classification",
+        "relation-extraction",
+        '{"text": "Ada lived in London.", "head": (0, 3), "tail": (13, 19)}',
+    ),
 }
 _FOLDER = 'folder = "path/to/this/folder"'
 
@@ -52,13 +58,14 @@ def write_model_card(
     title = f"{model.config.family} model for {recipe.task.replace('_', ' ')}"
     evaluated = {name.removeprefix("eval/"): value for name, value in scores.items() if name.startswith("eval/")}
     evaluated = {name: value for name, value in sorted(evaluated.items()) if math.isfinite(value)}
-    tag = _USES.get(model.head, ("",))[0]
+    use = recipe.task if recipe.task in _USES else model.head
+    tag = _USES.get(use, ("",))[0]
     theirs = _pytorch(directory, model.config, model.head)
     library = theirs[0].split()[1].replace("_", "-") if theirs else "bert_jax"
     dev = _last_part(recipe.data.get("dev") or "")
     lines = _front_matter(recipe, title, library, tag, evaluated, dev)
     lines += [f"# {title}", "", f"Trained by bert_jax {bert_jax.__version__} in {job.num_steps:,} steps.", ""]
-    lines += ["## Use", "", *_code(["import bert_jax", "", *_call(model.head, job.tokenizer)])]
+    lines += ["## Use", "", *_code(["import bert_jax", "", *_call(use, job.tokenizer)])]
     lines += ["With PyTorch:", "", *_code(theirs)] if theirs else []
     if evaluated:
         lines += ["## Scores", "", f"On the evaluation data{f' `{dev}`' if dev else ''}:", ""]

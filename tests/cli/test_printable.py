@@ -61,6 +61,11 @@ def place(tmp_path_factory) -> Path:
         params = jax.jit(Bert(config.replace(**more), head).init)(jax.random.key(0))
         tokenizer = word_piece(PIECES, lowercase=False)
         save_pretrained(root / head, config.replace(**more), head, params, tokenizer)
+    head = "sequence_classification"
+    config = config.replace(num_labels=2, id2label=(ESCAPES, "x" * 5000))
+    save_pretrained(root / "relations", config, head, jax.jit(Bert(config, head).init)(jax.random.key(0)), tokenizer)
+    settings = {"markers": "entity_marker_punct", "null_label": ""}
+    (root / "relations" / "bert_jax.json").write_text(json.dumps({"relations": settings}))
     rows = "".join(f"the cat {ESCAPES}\t{label}\n" for label in (ESCAPES, "x" * 5000) * 4)
     (root / "table.tsv").write_text(f"sentence\tlabel\n{rows}")
     (root / "wrong.tsv").write_text(f"sentence\tlabel\nthe cat\t{ESCAPES}{LONG}\n\t{ESCAPES}\n")
@@ -179,7 +184,17 @@ COMMANDS = {
         ["{0}/sentence_embedding", "--corpus", "{0}/lines.txt", "--out", f"{{0}}/index{ESCAPES}"],
         ["{0}/sentence_embedding", "--corpus", f"{{0}}/{ESCAPES}", "--out", "{0}/x"],
     ],
+    "relations": [
+        ["{0}/relations", f"the {ESCAPES} cat", "--tagger", "{0}/token_classification"],
+        ["{0}/relations", f"the {ESCAPES}", "--tagger", f"{{0}}/{ESCAPES}"],
+        ["{0}/sequence_classification", "the cat", "--tagger", "{0}/token_classification"],
+    ],
     "rerank": [["{0}/sequence_classification", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
+    "score": [
+        ["{0}/masked_lm", f"the {ESCAPES}", "the cat"],
+        ["{0}/masked_lm", f"the {ESCAPES}", "--tokens"],
+        ["{0}/masked_lm", f"the {LONG}"],
+    ],
     "search": [["{0}/sentence_embedding", f"the {ESCAPES}", "--corpus", "{0}/lines.txt"]],
     "serve": [[f"{{0}}/{ESCAPES}"], ["{0}/question_answering", "--name", ESCAPES]],
     "similarity": [["{0}/sentence_embedding", f"the {ESCAPES}", "\x1b"]],

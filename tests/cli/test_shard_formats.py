@@ -31,11 +31,14 @@ def folder(tmp_path_factory, write_small):
         ("tag", "token_classification", {"num_labels": 3, "initializer_range": 0.5}),
         ("answer", "question_answering", {}),
         ("fill-mask", "masked_lm", {}),
+        ("score", "masked_lm", {}),
+        ("relations", "sequence_classification", {"num_labels": 2, "initializer_range": 0.5}),
         ("sentence_embedding", "sentence_embedding", {"pooling": "mean"}),
         ("sparse_embedding", "sparse_embedding", {"initializer_range": 0.5}),
         ("multi_vector", "multi_vector", {"initializer_range": 0.5}),
     ):
         write_small(folder / name, head, **fields)
+    (folder / "relations" / "bert_jax.json").write_text('{"relations": {"markers": "entity_marker_punct"}}')
     (folder / "in").mkdir()
     for name, texts in (("a", TEXTS), ("b", TEXTS[2:]), ("none", [])):
         (folder / "in" / f"{name}.txt").write_text("".join(f"{text}\n" for text in texts))
@@ -48,6 +51,9 @@ VERBS = {
     "tag --strategy none": ["--strategy", "none"],
     "answer": ["--text", "the cat sat on a house", "--top-k", "2"],
     "fill-mask": ["--top-k", "2"],
+    "score": [],
+    "relations": ["--tagger", "TAGGER"],
+    "score --tokens": ["--tokens"],
 }
 
 
@@ -58,7 +64,8 @@ def test_tables_hold_what_json_lines_hold(folder, tmp_path, name):
         (tmp_path / "in").mkdir()
         files = tmp_path / "in"
         (files / "a.txt").write_text("the [MASK] sat on a [MASK]\na [MASK]\n")
-    words = [verb, folder / verb, *VERBS[name], "--shards", files]
+    options = [str(folder / "tag") if word == "TAGGER" else word for word in VERBS[name]]
+    words = [verb, folder / verb, *options, "--shards", files]
     assert run(*words, "--out", tmp_path / "lines") == 0
     assert run(*words, "--out", tmp_path / "tables", "--format", "parquet") == 0
     schemas = set()

@@ -84,6 +84,7 @@ def whole() -> Seeds:
         "index": [_index(_model(tokenizer, head)) for head in EMBEDDING_HEADS],
         "gliner": [gliner := _gliner(tokenizer)],
         "typed_spans": _typed_spans(gliner),
+        "relations": _relations(models["sequence_classification"]),
     }  # fmt: skip
 
 
@@ -169,6 +170,22 @@ def _typed_spans(model: Files) -> list[Files]:
     return [_beside(model, {name: content}) for name, content in files.items()]
 
 
+def _relations(model: Files) -> list[Files]:
+    """Rows of TACRED, of texts and of DocRED, beside a classifier that reads marked entities."""
+    record = {"relations": {"markers": "entity_marker_punct", "null_label": CLASSES[0]}}
+    model = model | {"bert_jax.json": _json(record)}
+    tokens = {"token": ["Ada", "met", "Bob"], "subj_start": 0, "subj_end": 0, "obj_start": 2, "obj_end": 2,
+              "subj_type": "PER", "obj_type": "PER", "relation": CLASSES[0], "id": "e1"}  # fmt: skip
+    text = {"text": "the cat on a mat", "head": {"start": 4, "end": 7, "type": "animal"}, "tail": [13, 16],
+            "label": CLASSES[1]}  # fmt: skip
+    mentions = [[{"sent_id": 0, "pos": [at, at + 1], "type": "PER", "name": "x"}] for at in (0, 2)]
+    document = {"title": "T", "sents": [["Ada", "met", "Bob"]], "vertexSet": mentions,
+                "labels": [{"h": 0, "t": 1, "r": CLASSES[1], "evidence": []}]}  # fmt: skip
+    lines = "".join(json.dumps(row) + "\n" for row in (tokens, text, document) * 2)
+    files = {"a.jsonl": lines.encode(), "a.json": _json([document, tokens])}
+    return [_beside(model, {name: content}) for name, content in files.items()]
+
+
 def _beside(model: Files, files: Files) -> Files:
     """Files to be read by a model, which stays as it is."""
     return {f"model/{name}": content for name, content in model.items()} | files
@@ -187,9 +204,20 @@ def _tables(model: Files) -> list[Files]:
     ]
 
 
+CONLL_U = """# text = Ada met him.
+1-2\tAda met\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
+1\tAda\tAda\tB-PER\tNN\t_\t2\tnsubj\t_\t_
+2\tmet\tmeet\tO\tVB\t_\t0\troot\t_\t_
+2.1\tit\tit\tO\t_\t_\t_\t_\t_\t_
+3\thim\the\tO\tPR\t_\t2\tobj\t_\tSpaceAfter=No
+
+"""
+
+
 def _sentences(model: Files) -> list[Files]:
     row = {"tokens": ["Ada", "met", "Paris"], "tags": ["B-PER", "O", "B-LOC"]}
     files = {"a.conll": CONLL * 2, "a.txt": CONLL.replace(" ", "\t"), "a.jsonl": (json.dumps(row) + "\n") * 3}
+    files["a.conllu"] = CONLL_U * 2
     return [_beside(model, {name: text.encode()}) for name, text in files.items()]
 
 

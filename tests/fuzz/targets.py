@@ -260,6 +260,21 @@ def _typed_spans(folder: pathlib.Path, number: int) -> None:
         assert all(0 <= start < stop <= len(text.words) for start, stop, _ in text.spans)
 
 
+def _relations(folder: pathlib.Path, number: int) -> None:
+    if number % 16 == 0:
+        return command_on_rows(folder, number)
+    from bert_jax.data.finetuning.entity_markers import MARKERS, mark_entities
+    from bert_jax.data.finetuning.relations import iterate_relations
+    from bert_jax.data.invalid_rows import RULES, InvalidRows
+
+    spec = str(_given(folder))
+    bad = InvalidRows(spec, RULES[number % 2])
+    style = [*MARKERS][number % len(MARKERS)]
+    for row in bad.fitting(iterate_relations(spec, number % 3 > 0, bad)):
+        marked = mark_entities(*row.pair, style)
+        assert 0 <= marked.start < marked.end <= len(marked.text)
+
+
 KINDS = {
     "config": Kind(18, _config),
     "tokenizer": Kind(20, _tokenizer, group="tokenizers"),
@@ -276,4 +291,5 @@ KINDS = {
     "index": Kind(6, _index),
     "gliner": Kind(5, _gliner, ""),
     "typed_spans": Kind(5, _typed_spans),
+    "relations": Kind(6, _relations),
 }

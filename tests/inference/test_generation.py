@@ -1,5 +1,7 @@
 """Generation by unmasking beside a loop in NumPy, and the options of the pipelines that write."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -148,8 +150,7 @@ def test_lengths_prefixes_and_forbidden_words(model, write):
     assert nucleus["generated_text"] == greedy["generated_text"]
 
 
-def test_a_model_says_how_long_its_answers_are(model):
-    import dataclasses
+def test_a_model_says_how_long_its_answers_are(model, tmp_path):
 
     known = Generated(9, "none", (0, 0, 0, 1, 0, 0, 1))  # two or five tokens, and the end of text
     settings = dataclasses.replace(model.settings, generated=known)
@@ -157,6 +158,8 @@ def test_a_model_says_how_long_its_answers_are(model):
     sizes = {answer["num_tokens"] for answer in write("the cat", num_return_sequences=20)}
     assert sizes == {2, 5}
     assert {answer["num_tokens"] for answer in write("the cat", length=4, num_return_sequences=2)} == {4}
+    write.model.save_pretrained(tmp_path / "copy")
+    assert from_pretrained(tmp_path / "copy").settings.generated == known
 
 
 def test_long_texts_are_written_in_windows(write):

@@ -74,6 +74,7 @@ _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
 ADDED_TO_RECIPES = {
     **dict.fromkeys(("distil_sst2", "distil_conll2003", "distil_stsb", "distil_text"), _ONE_LAYER),
     **dict.fromkeys(("retrieval", "reranker"), _HELD_OUT),
+    "relation_extraction": ["--config.data.markers=entity_marker"],  # the pages' vocabulary has no punctuation
     "gliner": ["--config.data.hidden_size=16", "--config.data.max_seq_length=64"],
     "distil_minilm": ["--config.optimizer.warmup_steps=0", "--config.distillation.relation_heads=4",
                       "--config.data.eval_batches=1"],

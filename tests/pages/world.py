@@ -35,6 +35,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "runs/conll2003/model": ("token_classification", {"id2label": ("O", "B-PER", "I-PER", "B-LOC")}),
     "runs/mnli/model": ("sequence_classification", {"id2label": ("contradiction", "entailment", "neutral")}),
     "runs/relevance/model": ("sequence_classification", {"num_labels": 1}),
+    "runs/tacred/model": ("sequence_classification", {"id2label": ("no_relation", "per:title")}),
     "runs/reviews/model": ("sequence_classification", {"id2label": ("bad", "good")}),
     "runs/squad/model": ("question_answering", {}),
     "runs/squad2/model": ("question_answering", {}),
@@ -69,6 +70,7 @@ def build(folder: Path, tokenizer: Tokenizer) -> None:
     _corpora(folder)
     _tables(folder)
     _tagged(folder)
+    _relations(folder)
     _questions(folder)
 
 
@@ -168,9 +170,25 @@ def _tagged(folder: Path) -> None:
     for name in ("path/to/conll2003/train.txt", "path/to/conll2003/valid.txt", "path/to/conll2003/test.txt"):
         (folder / name).write_text(words)
     (folder / "test.txt").write_text(words)
+    (folder / "path/to/UD_English-EWT").mkdir()
+    tagged = zip(("the", "cat", "sees", "it"), ("DET", "NOUN", "VERB", "PRON"), strict=True)
+    lines = [f"{i}\t{word}\t_\t{tag}" + "\t_" * 6 for i, (word, tag) in enumerate(tagged, 1)]
+    for part in ("train", "dev", "test"):
+        (folder / f"path/to/UD_English-EWT/en_ewt-ud-{part}.conllu").write_text(("\n".join(lines) + "\n\n") * 6)
     rows = [{"tokenized_text": text.split(" "), "ner": [[1, 1 + i % 2, "person"], [4, 4, "city"]]} for i, text in
             enumerate(TEXTS * 6)]  # fmt: skip
     _json_lines(folder / "entities.jsonl", rows)
+
+
+def _relations(folder: Path) -> None:
+    settings = {"markers": "entity_marker_punct", "null_label": "no_relation"}
+    (folder / "runs/tacred/model/bert_jax.json").write_text(json.dumps({"relations": settings}))
+    (folder / "path/to/tacred").mkdir()
+    row = {"subj_start": 1, "subj_end": 1, "obj_start": 5, "obj_end": 5, "subj_type": "PERSON", "obj_type": "CITY"}
+    rows = [row | {"id": str(i), "token": TEXTS[0].split(), "relation": ("no_relation", "per:title")[i % 2]} for i in
+            range(8)]  # fmt: skip
+    for name in ("train", "dev", "test"):
+        (folder / f"path/to/tacred/{name}.json").write_text(json.dumps(rows))
 
 
 def _questions(folder: Path) -> None:

@@ -1,12 +1,13 @@
 """Read CoNLL files (one word per line with its tags, a blank line after a sentence) and CoNLL-U.
 
 CoNLL-U (https://universaldependencies.org/format.html) has ten tab-separated columns, and comments that begin with `#`.
-Its lines of multiword tokens (`1-2`) and of empty nodes (`1.1`) are skipped, since each word has a line of its own.
+Its lines of multiword tokens (`1-2`) and of empty nodes (`1.1`) are no words, since each word has a line of its own;
+`SpaceAfter=No` in MISC says that a word follows without a space.
 """
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_jax import storage
@@ -22,11 +23,14 @@ _MAX_CHARACTERS = 16 << 20  # the most characters in the lines of a sentence
 _DOCUMENT = "-DOCSTART-"  # the line between two documents
 _LOOKED_AT = 1000  # lines among which the first that is not a comment must be
 _ID = re.compile(r"\d+")
-_SKIPPED_ID = re.compile(r"\d+(-|\.)\d+")  # ids of multiword tokens and empty nodes
+_RANGE = re.compile(r"(\d+)-(\d+)")  # id of a multiword token
+_EMPTY_ID = re.compile(r"\d+\.\d+")  # id of an empty node
+_MOST_DIGITS = 6  # in the number of a word
 _SETTING = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # "# sent_id = 3"
 _REMARK = re.compile(r"#(\s|$|begin |end )")
 
 Lines = list[tuple[int, str]]  # (number, line) of each line of a sentence
+_Block = tuple[Lines, list[str]]  # those, and all lines of the file from the end of the sentence before
 
 
 class _Shape(NamedTuple):
@@ -56,14 +60,26 @@ class _Shape(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence: its first line (1-based; for TFDS, its index), its words, and their tags, None where not read."""
+    """A sentence of tagged words.
+
+    Attributes:
+        line: its first line (1-based; for TFDS, its index).
+        words: its words.
+        tags: their tags; None where not read.
+        joined: the numbers, from 0, of words that follow the word before without a space.
+        source: its lines in the file, with those before it that belong to no sentence; () where they are not kept.
+    """
 
     line: int
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
+    joined: tuple[int, ...] = ()
+    source: tuple[str, ...] = ()
 
 
-def read_conll(spec: str, word_column: str, tag_column: str, tagged: bool, bad: InvalidRows) -> Iterator[Sentence]:
+def read_conll(
+    spec: str, word_column: str, tag_column: str, tagged: bool, bad: InvalidRows, keep_lines: bool = False
+) -> Iterator[Sentence]:
     """Yield the sentences of a CoNLL file in order.
 
     Args:
@@ -73,6 +89,7 @@ def read_conll(spec: str, word_column: str, tag_column: str, tagged: bool, bad: 
             CoNLL-U, otherwise the first and the last column.
         tagged: whether tags are read; otherwise the file needs none.
         bad: counts invalid sentences.
+        keep_lines: whether sentences have their `source`, for `fill_column`; the file must then be CoNLL-U.
 
     Raises:
         InputError: as `numbered_lines`; a column is missing, or a sentence has more than MAX_WORDS words.
@@ -81,8 +98,33 @@ def read_conll(spec: str, word_column: str, tag_column: str, tagged: bool, bad: 
     head = list(itertools.islice(_until_a_word(lines), _LOOKED_AT))
     shape = _shape(spec, head, word_column, tag_column, tagged)
     if shape:
-        blocks = _blocks(spec, itertools.chain(head, lines), shape)
-        yield from bad.each(blocks, lambda block: _sentence(spec, block, shape, tagged))
+        if keep_lines and not shape.is_u:
+            raise InputError(f"{place(spec, shape.first)}: expected the ten columns of CoNLL-U, found {shape.width}")
+
+        def sentence(block: _Block) -> Sentence:
+            found = _sentence(spec, block[0], shape, tagged)
+            return found._replace(source=tuple(block[1])) if keep_lines else found
+
+        yield from bad.each(_with_last_lines(_blocks(spec, itertools.chain(head, lines), shape, keep_lines)), sentence)
+
+
+def fill_column(source: Sequence[str], column: str, values: Iterable[str]) -> str:
+    """Return the lines of a sentence of CoNLL-U with a column of its words replaced, and all else as it is.
+
+    Args:
+        source: `Sentence.source`.
+        column: one of CONLL_U_COLUMNS.
+        values: the new values, one for each word.
+    """
+    number, new = CONLL_U_COLUMNS.index(column), iter(values)
+    filled = []
+    for line in source:
+        fields = line.split("\t")
+        if not _is_between(line) and not line.startswith("#") and _ID.fullmatch(fields[0]):
+            end = "\r" if fields[number].endswith("\r") else ""  # of the last column
+            line = "\t".join([*fields[:number], next(new) + end, *fields[number + 1 :]])
+        filled.append(f"{line}\n")
+    return "".join(filled)
 
 
 def _until_a_word(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -128,16 +170,22 @@ def _number(spec: str, column: str, is_u: bool, usual: int) -> int:
     return int(column)
 
 
-def _blocks(spec: str, numbered: Iterator[tuple[int, str]], shape: _Shape) -> Iterator[Lines]:
-    """Yield the lines of each sentence, without line ends and comments."""
+def _blocks(spec: str, numbered: Iterator[tuple[int, str]], shape: _Shape, keep: bool) -> Iterator[_Block]:
+    """Yield the lines of each sentence without line ends and comments, and, to `keep`, all lines up to its end.
+
+    The last block has no lines of a sentence where others follow the last sentence.
+    """
     lines: Lines = []
+    source: list[str] = []
     size = 0
-    for number, line in numbered:
-        line = line.strip("\r\n")
+    for number, raw in numbered:
+        line = raw.strip("\r\n")
+        if keep:
+            source.append(raw.removesuffix("\n"))
         if _is_between(line):
             if lines:
-                yield lines
-            lines, size = [], 0
+                yield lines, source
+                lines, source, size = [], [], 0
         elif not shape.is_comment(line, opens=not lines):
             lines.append((number, line))
             size += len(line)
@@ -147,32 +195,111 @@ def _blocks(spec: str, numbered: Iterator[tuple[int, str]], shape: _Shape) -> It
                     f"{place(spec, lines[0][0])}: expected a blank line after each sentence, found {found}"
                 )
     if lines:
-        yield lines
+        yield lines, source
+    elif source:
+        yield [], source
+
+
+def _with_last_lines(blocks: Iterator[_Block]) -> Iterator[_Block]:
+    """Yield the blocks, with the lines after the last sentence as a part of it."""
+    before: _Block | None = None
+    for lines, source in blocks:
+        if before is not None:
+            if not lines:
+                before = before[0], before[1] + source
+                continue
+            yield before
+        before = lines, source
+    if before is not None and before[0]:
+        yield before
 
 
 def _sentence(spec: str, lines: Lines, shape: _Shape, tagged: bool) -> Sentence:
-    words, tags = [], []
+    words: list[str] = []
+    tags: list[str] = []
+    spaces = _Spaces()
     for number, line in lines:
         where, fields = place(spec, number), shape.fields(line)
         check_utf8(where, line)
         if len(fields) != shape.width:
             message = f"{where}: expected {shape.width} columns as in line {shape.first}, found {len(fields)}"
             raise InvalidRow(message, "a wrong number of columns")
-        if shape.is_u and _SKIPPED_ID.fullmatch(fields[0]):
+        if shape.is_u and not _is_word(where, fields, len(words), tagged, shape.tag):
+            spaces.skip(fields)
             continue
-        if shape.is_u and not _ID.fullmatch(fields[0]):
-            raise InvalidRow(
-                f"{where}: expected the number of a word, such as 1, found {fields[0]!r}", "no number of a word"
-            )
         if not fields[shape.word]:
             raise InvalidRow(f"{where}: expected a word, found an empty column", "an empty word")
         if tagged and not fields[shape.tag]:
             raise InvalidRow(f"{where}: expected a tag, found an empty column", "an empty tag")
+        if shape.is_u:
+            spaces.add(fields)
         words.append(fields[shape.word])
         tags.append(fields[shape.tag])
     if not words:
         raise InvalidRow(f"{place(spec, lines[0][0])}: expected words, found a sentence without any", "no words")
-    return Sentence(lines[0][0], tuple(words), tuple(tags) if tagged else None)
+    joined = spaces.joined() if shape.word == CONLL_U_COLUMNS.index("FORM") else ()
+    return Sentence(lines[0][0], tuple(words), tuple(tags) if tagged else None, joined)
+
+
+def _is_word(where: str, fields: list[str], words: int, tagged: bool, tag: int) -> bool:
+    """Return whether a line of CoNLL-U behind `words` words is a word; False for multiword tokens and empty nodes.
+
+    Raises:
+        InvalidRow: its number is not the next, or the word has no part of speech where this is read.
+    """
+    name = fields[0]
+    if _EMPTY_ID.fullmatch(name):
+        return False
+    numbers = _RANGE.fullmatch(name)
+    if not numbers and not _ID.fullmatch(name):
+        message = f"{where}: expected the number of a word, such as 1, found {name!r}"
+        raise InvalidRow(message, "no number of a word")
+    first = numbers[1] if numbers else name
+    if len(first) > _MOST_DIGITS or int(first) != words + 1:
+        message = f"{where}: expected the number {words + 1}, which is the next word's, found {name!r}"
+        raise InvalidRow(message, "a number that is not the next word's")
+    if numbers:
+        return False
+    if tagged and CONLL_U_COLUMNS[tag] == "UPOS" and fields[tag] == "_":
+        raise InvalidRow(
+            f"{where}: expected a part of speech in UPOS, found '_', which means none", "no part of speech"
+        )
+    return True
+
+
+class _Spaces:
+    """The words of a sentence of CoNLL-U that follow the word before without a space.
+
+    Words of a multiword token have spaces between them, unless their forms in a row are that of the token.
+    """
+
+    def __init__(self) -> None:
+        self._forms: list[str] = []
+        self._after: list[bool] = []  # whether a space follows each word
+        self._tokens: list[tuple[int, int, str, bool]] = []  # first word and end, form, whether a space follows
+
+    def skip(self, fields: list[str]) -> None:
+        """Add the line of a multiword token, or of an empty node, which is in no text."""
+        if numbers := _RANGE.fullmatch(fields[0]):
+            end = int(numbers[2][:_MOST_DIGITS])
+            self._tokens.append((int(numbers[1]) - 1, end, fields[1], _space_follows(fields)))
+
+    def add(self, fields: list[str]) -> None:
+        """Add the line of a word."""
+        self._forms.append(fields[1])
+        self._after.append(_space_follows(fields))
+
+    def joined(self) -> tuple[int, ...]:
+        """Return the numbers of the words without a space before them."""
+        for first, end, form, space in self._tokens:
+            parts = self._forms[first:end]
+            inner = "".join(parts) != form
+            self._after[first:end] = [*[inner] * (len(parts) - 1), space][: len(parts)]
+        return tuple(i + 1 for i, space in enumerate(self._after[:-1]) if not space)
+
+
+def _space_follows(fields: list[str]) -> bool:
+    return "SpaceAfter=No" not in fields[-1].split("|")
 
 
 def _is_between(line: str) -> bool:

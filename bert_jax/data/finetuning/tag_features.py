@@ -48,20 +48,34 @@ class TaggedFeatures(Features):
         return batch | {"first_word": batch["labels"], "labels": tags.astype(np.int32)}
 
 
-def word_pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+def word_pieces(
+    tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], joined: Sequence[Sequence[int]] | None = None
+) -> list[list[list[int]]]:
     """Tokenize each word of each sentence as within a text whose words are separated by spaces.
 
     A word without pieces (of control characters, for example) becomes the unknown token, so that it keeps a tag.
+
+    Args:
+        tokenizer: the tokenizer.
+        sentences: the words of each sentence.
+        joined: for each sentence the numbers of the words that no space precedes (`Sentence.joined`); None = none.
     """
     # Words are tokenised independently, so each distinct form once; byte-level pieces depend on the space.
     spaced = [[words[0], *(" " + word for word in words[1:])] for words in sentences]
+    for words, forms, numbers in zip(sentences, spaced, joined or (), strict=False):
+        for i in numbers:
+            forms[i] = words[i]
     forms = sorted(set(itertools.chain.from_iterable(spaced)))
     ids = dict(zip(forms, tokenizer.encode_batch(forms, parse_special=False), strict=True))
     return [[ids[form] or [tokenizer.unk_id] for form in words] for words in spaced]
 
 
 def encode_words(
-    tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], classes: Sequence[np.ndarray], max_length: int
+    tokenizer: Tokenizer,
+    sentences: Sequence[Sequence[str]],
+    classes: Sequence[np.ndarray],
+    max_length: int,
+    joined: Sequence[Sequence[int]] | None = None,
 ) -> TaggedFeatures:
     """Encode sentences as rows of at most `max_length` tokens; cut longer ones into windows that tag each word once.
 
@@ -70,13 +84,14 @@ def encode_words(
         sentences: the words of each sentence.
         classes: int `[words]` of each sentence, the classes of its words.
         max_length: the longest row in tokens, special tokens included.
+        joined: as for `word_pieces`.
     """
     before, after = tokenizer.layout.start, tokenizer.layout.end
     rows: list[list[int]] = []
     tags: list[np.ndarray] = []
     first_words = []
     place = 0
-    for words, answers in zip(word_pieces(tokenizer, sentences), classes, strict=True):
+    for words, answers in zip(word_pieces(tokenizer, sentences, joined), classes, strict=True):
         ids = list(itertools.chain.from_iterable(words))
         begins = np.cumsum([0, *map(len, words[:-1])])
         for start, stop, own_start, own_stop in overlapping(len(ids), max_length - len(before) - len(after)):
@@ -148,7 +163,8 @@ def encode_tagged(
     """Encode sentences as `encode_words` does, with the classes of their tags, all of which are among `names`."""
     number = {name: i for i, name in enumerate(names)}
     classes = [np.array([number[tag] for tag in sentence.tags or ()], np.int32) for sentence in sentences]
-    return encode_words(tokenizer, [sentence.words for sentence in sentences], classes, max_length)
+    joined = [sentence.joined for sentence in sentences]
+    return encode_words(tokenizer, [sentence.words for sentence in sentences], classes, max_length, joined)
 
 
 def _known(spec: str, sentence: Sentence, known: Mapping[str, None]) -> Sentence:

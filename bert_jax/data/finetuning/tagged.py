@@ -26,7 +26,12 @@ _log = logger(__name__)
 
 
 def read_sentences(
-    spec: str, columns: Columns, tagged: bool = True, bad: InvalidRows | None = None, names: Sequence[str] = ()
+    spec: str,
+    columns: Columns,
+    tagged: bool = True,
+    bad: InvalidRows | None = None,
+    names: Sequence[str] = (),
+    keep_lines: bool = False,
 ) -> Iterator[Sentence]:
     """Yield the sentences of a file in order.
 
@@ -40,6 +45,7 @@ def read_sentences(
         bad: counts invalid sentences; the caller passes the yielded sentences through `bad.fitting`. None: invalid
             sentences are an error.
         names: the names of the classes, in their order, where tags are numbers; () where tags are names.
+        keep_lines: whether the file is CoNLL-U, and sentences have their lines (`Sentence.source`).
 
     Raises:
         InputError: the file is missing, without sentences, cut short or not of its format; or sentences are invalid:
@@ -48,20 +54,26 @@ def read_sentences(
     """
     own = bad or InvalidRows(spec, noun="sentence")
     numbers = _TagNumbers(names)
-    sentences = own.each(_sentences(spec, columns, tagged, own, bool(names)), lambda found: numbers.named(spec, found))
+    sentences = own.each(
+        _sentences(spec, columns, tagged, own, bool(names), keep_lines), lambda found: numbers.named(spec, found)
+    )
     return sentences if bad else own.fitting(sentences)
 
 
-def _sentences(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_numbers: bool) -> Iterator[Sentence]:
+def _sentences(
+    spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_numbers: bool, keep_lines: bool
+) -> Iterator[Sentence]:
     if columns.pair:
         raise InputError(f"{spec}: expected single sentences, found a column {columns.pair!r} for pairs")
     name = storage.without_compression(spec).lower()
+    if keep_lines and not name.endswith(CONLL_FORMATS):
+        raise InputError(f"{spec}: expected CoNLL-U, whose lines are kept, found another format")
     if spec.startswith("tfds:"):
         yield from _from_tfds(spec, columns.filled(TAGGED_COLUMNS), tagged, bad)
     elif name.endswith(JSON_FORMATS):
         yield from _from_json(spec, columns, tagged, bad, by_numbers)
     elif name.endswith(CONLL_FORMATS):
-        yield from read_conll(spec, columns.text, columns.label, tagged, bad)
+        yield from read_conll(spec, columns.text, columns.label, tagged, bad, keep_lines)
     else:
         raise InputError(
             f"{spec}: expected a file named {', '.join((*CONLL_FORMATS, *JSON_FORMATS))} "

@@ -5,9 +5,11 @@ import pytest
 from bert_jax.data.finetuning import conll
 from bert_jax.data.finetuning.conll import Sentence
 from bert_jax.data.finetuning.tables import Columns
+from bert_jax.data.finetuning.tag_features import encode_tagged, word_pieces
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
+from bert_jax.tokenization import train_bpe
 
 # The example of https://universaldependencies.org/format.html#words-tokens-and-empty-nodes, and one of an ellipsis.
 CONLL_U = """# newdoc id = mf920901-001
@@ -102,3 +104,76 @@ def test_an_array_of_sentences(tmp_path):
     assert found == [Sentence(1, ("EU",), ("B-ORG",)), Sentence(2, ("a", "b"), ("O", "O"))]
     with pytest.raises(InputError, match=r"a\.json: row 3: expected a JSON object, found int \(and 1 more"):
         read(tmp_path / "a.json", rows)
+
+
+# A sentence of English EWT: "I don't know (yet)." with a multiword token, and marks without spaces around them.
+SPACES = """# text = I don't know (yet).
+1 I I PRON _ _ 4 nsubj _ _
+2-3 don't _ _ _ _ _ _ _ _
+2 do do AUX _ _ 4 aux _ _
+3 n't not PART _ _ 4 advmod _ _
+4 know know VERB _ _ 0 root _ _
+5 ( ( PUNCT _ _ 6 punct _ Gloss=x|SpaceAfter=No
+6 yet yet ADV _ _ 4 advmod _ SpaceAfter=No
+7 ) ) PUNCT _ _ 6 punct _ SpaceAfter=No
+8 . . PUNCT _ _ 4 punct _ SpaceAfter=No
+
+""".replace(" ", "\t").replace("#\t", "# ")
+
+
+def test_words_without_a_space_before_them(tmp_path):
+    (found,) = read(tmp_path / "a.conllu", SPACES)
+    text = "".join(("" if i in (0, *found.joined) else " ") + word for i, word in enumerate(found.words))
+    assert text == "I don't know (yet)."
+    (apart,) = read(tmp_path / "a.conllu", SPACES.replace("don't", "dont"))  # not its words in a row
+    assert 2 in found.joined and 2 not in apart.joined
+    (after,) = read(tmp_path / "a.conllu", SPACES.replace("don't" + "\t_" * 8, "don't" + "\t_" * 7 + "\tSpaceAfter=No"))
+    assert after.joined == (2, 3, 5, 6, 7)  # MISC of the multiword token is that of its end
+    (lemmas,) = read(tmp_path / "a.conllu", SPACES, Columns("LEMMA"))
+    assert lemmas.joined == ()
+
+
+def test_pieces_of_words_without_a_space_before_them(tmp_path):
+    (found,) = read(tmp_path / "a.conllu", SPACES)
+    tokenizer = train_bpe(["I don't know (yet)."] * 9, 300)
+    (pieces,) = word_pieces(tokenizer, [found.words], [found.joined])
+    assert [tokenizer.pieces[ids[0]][:1] for ids in pieces] == ["I", "Ġ", "n", "Ġ", "Ġ", "y", ")", "."]
+    assert tokenizer.decode([i for ids in pieces for i in ids]) == "I don't know (yet)."
+    encoded = encode_tagged(tokenizer, [found], sorted(set(found.tags)), 64)
+    assert encoded.tokens[1:-1].tolist() == [i for ids in pieces for i in ids]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("4\tknow", "5\tknow", r"line 6: expected the number 4, which is the next word's, found '5'"),
+        ("2-3\tdon't", "3-4\tdon't", r"line 3: expected the number 2, which is the next word's, found '3-4'"),
+        ("know\tVERB", "know\t_", r"line 6: expected a part of speech in UPOS, found '_', which means none"),
+        ("8\t.", "1\t.", r"line 10: expected the number 8, which is the next word's, found '1'"),
+        ("8\t.", "9" * 5000 + "\t.", r"line 10: expected the number 8"),
+    ],
+)
+def test_lines_of_conll_u_that_do_not_fit(tmp_path, old, new, message):
+    assert old in SPACES
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "a.conllu", SPACES.replace(old, new))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_column_is_filled_and_all_else_stays(tmp_path, end):
+    content = ("\n# newdoc\n" + SPACES + CONLL_U + "\n# the end\n").replace("\n", end)
+    sentences = read(tmp_path / "a.conllu", content, tagged=True, keep_lines=True)
+    same = "".join(conll.fill_column(sentence.source, "UPOS", sentence.tags) for sentence in sentences)
+    assert same == content
+    filled = "".join(conll.fill_column(s.source, "MISC", map(str.lower, s.words)) for s in sentences)
+    (tmp_path / "b.conllu").write_bytes(filled.encode())
+    again = list(read_sentences(str(tmp_path / "b.conllu"), Columns("", "", "misc")))
+    assert [s.tags for s in again] == [tuple(map(str.lower, s.words)) for s in sentences]
+    assert filled.count(end) == content.count(end) and "1-2" in filled and "2.1" in filled
+
+
+def test_only_lines_of_conll_u_are_kept(tmp_path):
+    with pytest.raises(InputError, match="line 1: expected the ten columns of CoNLL-U, found 2"):
+        read(tmp_path / "a.conll", "the O\n", keep_lines=True)
+    with pytest.raises(InputError, match="expected CoNLL-U, whose lines are kept"):
+        read(tmp_path / "a.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', keep_lines=True)
