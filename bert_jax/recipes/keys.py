@@ -90,6 +90,11 @@ def zero_shot_ner() -> ConfigDict:
     return _fine_tuning("zero_shot_ner", batch_size=8, epochs=3.0, learning_rate=2e-5)
 
 
+def sequence_to_sequence() -> ConfigDict:
+    """Return the recipe of encoder-decoders from two encoders: pairs of a text to read and a text to write."""
+    return _fine_tuning("sequence_to_sequence", batch_size=32, epochs=3.0, learning_rate=5e-5)
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {"pretraining": pretraining, "electra": electra}
 RECIPES = PRETRAINING | {
     "classification": classification,
@@ -101,6 +106,7 @@ RECIPES = PRETRAINING | {
     "multi_vector": multi_vector,
     "multiple_choice": multiple_choice,
     "zero_shot_ner": zero_shot_ner,
+    "sequence_to_sequence": sequence_to_sequence,
 }
 
 

@@ -24,6 +24,7 @@ TASKS = {
     "multi_vector": "bert_jax.tasks.multi_vector",
     "multiple_choice": "bert_jax.tasks.multiple_choice",
     "zero_shot_ner": "bert_jax.tasks.zero_shot_ner",
+    "sequence_to_sequence": "bert_jax.tasks.sequence_to_sequence",
 }
 
 
