@@ -1,6 +1,6 @@
 r"""An encoder-decoder from two BERTs, for summaries, translations and other texts that are written for a text.
 
-    bert-jax finetune --config bert2bert:articles.jsonl --workdir runs/summaries --config.init_from=path/to/bert
+    bert-jax finetune --config bert2bert:summaries.jsonl --workdir runs/summaries --config.init_from=path/to/bert
     bert-jax text2text runs/summaries/model --file articles.txt
     bert-jax evaluate --model runs/summaries/model --data held_out.jsonl
 
@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from bert_jax import recipes
 
 
-def get_config(table: str = "articles.jsonl") -> ConfigDict:
+def get_config(table: str = "summaries.jsonl") -> ConfigDict:
     """The recipe."""
     c = recipes.sequence_to_sequence()
     c.global_batch_size, c.eval_batch_size = 32, 32

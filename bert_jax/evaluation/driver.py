@@ -29,6 +29,7 @@ EVALUATORS = {
     "sentence_embedding": "sentence_embedding.SentenceEmbeddingEvaluator",
     "multiple_choice": "multiple_choice.MultipleChoiceEvaluator",
     "zero_shot_ner": "zero_shot_ner.ZeroShotNerEvaluator",
+    "encoder_decoder": "sequence_to_sequence.SequenceToSequenceEvaluator",
 }
 
 

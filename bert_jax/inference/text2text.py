@@ -33,6 +33,7 @@ class PretrainedEncoderDecoder:
         tokenizer: the tokenizer of sources and texts.
         compute: dtype and platform.
         settings: how the model writes texts.
+        max_length: number of tokens to which sources are cut.
     """
 
     config: BertConfig
@@ -41,17 +42,13 @@ class PretrainedEncoderDecoder:
     tokenizer: Tokenizer
     compute: Compute
     settings: GenerationSettings
+    max_length: int
     head = EncoderDecoder.head
 
     @property
     def encoder_decoder(self) -> EncoderDecoder:
         """Return the model as a function of parameters."""
         return EncoderDecoder(self.config, self.decoder_config, self.compute)
-
-    @property
-    def max_length(self) -> int:
-        """Return the number of tokens to which sources are cut."""
-        return self.config.max_position_embeddings
 
     @property
     def parts(self) -> int:
@@ -104,10 +101,10 @@ def load_text2text(path: storage.PathLike, dtype: str = "auto") -> PretrainedEnc
     tokenizer = load_tokenizer(loaded.directory)
     for part in (config, decoder_config):
         check_vocabulary(tokenizer, part, loaded.directory)
-    compute = Compute(dtype=resolved_dtype(dtype))
     return PretrainedEncoderDecoder(
-        config, decoder_config, jax.device_put(loaded.params), tokenizer, compute, loaded.settings
-    )
+        config, decoder_config, jax.device_put(loaded.params), tokenizer, Compute(dtype=resolved_dtype(dtype)),
+        loaded.settings, config.max_position_embeddings,
+    )  # fmt: skip
 
 
 class Text2TextGeneration(Pipeline):
