@@ -59,7 +59,7 @@ class PretrainedEncoderDecoder:
         self, input_ids: np.ndarray, attention_mask: np.ndarray, settings: GenerationSettings, keys: Any = None
     ) -> np.ndarray:
         """Write a text for each source, as `decoding.generate` does; the rows are a multiple of `parts`."""
-        check_room(settings, self.decoder_config)
+        check_max_length(settings, self.decoder_config)
         inputs: Any = (input_ids, attention_mask, keys)
         model, mesh = self.encoder_decoder, mesh_of(self.params)
         if mesh is None:
@@ -77,7 +77,7 @@ class PretrainedEncoderDecoder:
         return texts
 
 
-def check_room(settings: GenerationSettings, config: BertConfig) -> None:
+def check_max_length(settings: GenerationSettings, config: BertConfig) -> None:
     """Raise InputError when texts of `max_length` do not fit the decoder's positions."""
     if settings.max_length > config.max_position_embeddings:
         raise InputError(

@@ -237,7 +237,7 @@ def test_empty_texts_are_named(place, tmp_path):
 
 
 def test_a_recipe_without_data_is_planned():
-    c = recipes.load_recipe("bert2bert")
+    c = recipes.load_recipe("encoder_decoder")
     c.data.train, c.num_steps, c.global_batch_size = "", 10, 8
     c.model.size, c.model.decoder_layers = "tiny", 3
     c.data.max_seq_length, c.data.max_target_length = 32, 16

@@ -1,6 +1,6 @@
 r"""An encoder-decoder from two BERTs, for summaries, translations and other texts that are written for a text.
 
-    bert-jax finetune --config bert2bert:summaries.jsonl --workdir runs/summaries --config.init_from=path/to/bert
+    bert-jax finetune --config encoder_decoder:summaries.jsonl --workdir runs/summaries --config.init_from=path/to/bert
     bert-jax text2text runs/summaries/model --file articles.txt
     bert-jax evaluate --model runs/summaries/model --data held_out.jsonl
 
