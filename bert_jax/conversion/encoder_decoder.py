@@ -14,11 +14,12 @@ from bert_jax.conversion import state_dict
 from bert_jax.conversion.formats import safetensors_files
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.generation_settings import GenerationSettings, read_generation_settings
+from bert_jax.conversion.huggingface import SAVED_DTYPES
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.conversion.opening import ENCODER_DECODER_TYPE, canonical_names, is_encoder_decoder
 from bert_jax.conversion.weights import Weights, open_weights
-from bert_jax.errors import InputError, logger
+from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.encoder_decoder import ENCODER_DECODER, ENCODER_DECODER_GENERATION
@@ -152,6 +153,7 @@ def save_encoder_decoder(
     tokenizer: Any = None,
     *,
     overwrite: bool = False,
+    dtype: str = "float32",
 ) -> None:
     """Write a directory that transformers' EncoderDecoderModel can load, completely or not at all.
 
@@ -162,25 +164,28 @@ def save_encoder_decoder(
         settings: how the model writes texts.
         tokenizer: a tokenizer to save with the model.
         overwrite: whether to replace an existing model directory with all its files.
+        dtype: dtype of the tensors in the file: float32, bfloat16 or float16.
 
     Raises:
         InputError: the parameters do not fit the model, or the directory is not empty.
     """
-    float32 = np.dtype(np.float32)
+    if dtype not in SAVED_DTYPES:
+        raise InputError(f"dtype {dtype!r} is not known{did_you_mean(dtype, SAVED_DTYPES)}")
+    kind = np.dtype(SAVED_DTYPES[dtype])
     tensors: Tensors = {}
     for name, part in (("encoder", model.encoder), ("decoder", model.decoder)):
-        own = state_dict.stored_params(part.config, part.head, params[name], float32)
+        own = state_dict.stored_params(part.config, part.head, params[name], kind)
         tensors |= {f"{name}.{tensor}": values for tensor, values in own.items()}
     if model.has_projection:
-        kernel, bias = (np.asarray(params["projection"][name], np.float32) for name in ("kernel", "bias"))
+        kernel, bias = (np.asarray(params["projection"][name], kind) for name in ("kernel", "bias"))
         for name, values in (("weight", np.ascontiguousarray(kernel.T)), ("bias", bias)):
-            tensors[f"{_PROJECTION}.{name}"] = LazyTensor(values.shape, float32, functools.partial(np.asarray, values))
+            tensors[f"{_PROJECTION}.{name}"] = LazyTensor(values.shape, kind, functools.partial(np.asarray, values))
     classes = NAME_TABLES[model.decoder_config.family]
     described = {
         "architectures": [_CLASS],
         "model_type": ENCODER_DECODER_TYPE,
         "is_encoder_decoder": True,
-        "dtype": "float32",
+        "dtype": dtype,
         "encoder": model.config.to_hf(),
         "decoder": model.decoder_config.to_hf(classes.decoder) | _OF_DECODER,
         **{name: getattr(settings, name) for name in ("decoder_start_token_id", "eos_token_id", "pad_token_id")},

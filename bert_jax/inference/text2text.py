@@ -28,7 +28,8 @@ class PretrainedEncoderDecoder:
     """An encoder-decoder with its parameters and its tokenizer.
 
     Attributes:
-        config, decoder_config: the architectures.
+        config: the encoder's architecture.
+        decoder_config: the decoder's architecture.
         params: the tree of `EncoderDecoder.init`, of jax arrays.
         tokenizer: the tokenizer of sources and texts.
         compute: dtype and platform.

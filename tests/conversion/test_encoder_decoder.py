@@ -9,6 +9,7 @@ import safetensors.numpy
 from encoder_decoders import IDS, SHAPES, SIZE, saved, sources, targets, theirs
 from small_models import edit, equal, tensors_of
 
+from bert_jax.cli import main
 from bert_jax.config import BertConfig
 from bert_jax.conversion.encoder_decoder import load_encoder_decoder, save_encoder_decoder
 from bert_jax.conversion.generation_settings import GenerationSettings
@@ -185,6 +186,24 @@ def test_a_missing_tensor_and_one_of_another_shape_are_named(root, tmp_path):
         safetensors.numpy.save_file(tensors, path / "model.safetensors")
         with pytest.raises(InputError, match=name.removeprefix("decoder.")):
             load_encoder_decoder(path)
+
+
+def test_the_verb_converts(root, tmp_path, capsys):
+    before, after = tensors_of(saved(root, "bert_narrow")), {}
+    for dtype in ("float32", "float16"):
+        assert main(["convert", str(saved(root, "bert_narrow")), str(tmp_path / dtype), "--dtype", dtype]) == 0
+        after[dtype] = tensors_of(tmp_path / dtype)
+    assert "encoder-decoder of bert and bert" in capsys.readouterr().out
+    assert all(np.array_equal(after["float32"][name], before[name]) for name in before)
+    assert all(np.array_equal(after["float16"][name], before[name].astype(np.float16)) for name in before)
+    load_encoder_decoder(tmp_path / "float16")
+    for flags in (["--head", "masked_lm"], ["--format", "flax"], ["--family", "roberta"]):
+        assert main(["convert", str(saved(root, "bert_narrow")), str(tmp_path / "other"), *flags]) == 2
+        assert "for an encoder-decoder" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+    for verb in (["inspect"], ["quantize", "--out", str(tmp_path / "x"), "--mode", "int8"]):
+        assert main([verb[0], str(saved(root, "bert")), *verb[1:]]) == 2
+        assert "found an encoder-decoder" in capsys.readouterr().err
 
 
 def test_an_encoder_decoder_is_not_opened_as_an_encoder(root):

@@ -1,5 +1,7 @@
 """Greedy search, beam search and sampling beside transformers' `generate` and its processors of logits."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from bert_jax.conversion.encoder_decoder import load_encoder_decoder
 from bert_jax.conversion.generation_settings import GenerationSettings
 from bert_jax.errors import InputError
 from bert_jax.inference.decoding import allowed, candidates, generate
+from bert_jax.modeling import Compute
 
 run = jax.jit(generate, static_argnums=(0, 4))
 
@@ -145,3 +148,19 @@ def test_a_repeated_ngram_is_banned_where_it_would_end():
 def test_invalid_settings_are_errors(options):
     with pytest.raises(InputError, match=next(iter(options)) if len(options) == 1 else "num_beams"):
         GenerationSettings(**IDS, **options)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_bfloat16_on_cpu_and_as_on_an_accelerator(beams, root):
+    loaded = load_encoder_decoder(saved(root, "bert_narrow"))
+    ids, mask = sources()
+    settings = loaded.settings.changed(max_length=8, num_beams=beams)
+    half = dataclasses.replace(loaded.model, compute=Compute(dtype="bfloat16"))
+    found = np.asarray(run(half, loaded.params, ids, mask, settings))
+    assert found.shape == (4, 8) and (found[:, 0] == 2).all()
+    first = run(loaded.model, loaded.params, ids, mask, settings)[:, 1]
+    assert (found[:, 1] == np.asarray(first)).mean() > 0.5  # rounding seldom changes the most likely token
+    # There activations and the cache are bfloat16 too: the loops have one type from step to step.
+    there = dataclasses.replace(loaded.model, compute=Compute(dtype="bfloat16", platform="tpu"))
+    shape = jax.eval_shape(lambda *args: generate(there, *args, settings), loaded.params, ids, mask)
+    assert shape.shape == (4, 8)
