@@ -46,6 +46,8 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"bottleneck/output/kernel", (None, "embed")),
     (r"cross_attention/value/kernel", (None, "heads")),  # of a vector of any width
     (r"cross_attention/output/kernel", ("heads", "embed")),
+    (r"cross_attention/(query|key)/kernel", ("embed", "heads")),
+    (r"cross_attention/(query|key|value)/bias", ("heads",)),
     (rf"attention/({_PROJECTIONS})/kernel", ("embed", "heads")),
     (rf"attention/({_PROJECTIONS})/bias", ("heads",)),
     (r"attention/output/kernel", ("heads", "embed")),

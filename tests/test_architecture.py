@@ -222,6 +222,8 @@ IMPORTED_ELSEWHERE = {
     "tensorflow",
     "flatbuffers",
     "pytrec-eval-terrier",
+    "rouge-score",
+    "sacrebleu",
     "mteb",
 }
 

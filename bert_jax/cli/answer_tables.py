@@ -18,6 +18,7 @@ _ANSWERS: dict[str, _Columns] = {
     "fill-mask": {"text": "string", "masks": [[_SCORED | _TOKEN]]},
     "classify": {"text": "string", "scores": [{"label": "string"} | _SCORED]},
     "answer": {"question": "string", "answers": [{"answer": "string"} | _SCORED | _SPAN]},
+    "text2text": {"text": "string", "generated_text": "string"},
     "rerank": {"query": "string", "answers": [{"corpus_id": "int64", "text": "string"} | _SCORED]},
 }
 _ENTITY = {"entity_group": "string", "word": "string"} | _SCORED | _SPAN

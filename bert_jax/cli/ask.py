@@ -1,4 +1,4 @@
-"""The verbs `fill-mask`, `classify`, `tag`, `answer` and `embed`: inference over texts."""
+"""The verbs `fill-mask`, `classify`, `tag`, `answer`, `embed` and `text2text`: inference over texts."""
 
 import argparse
 import copy
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_jax.cli import answer_tables, shards, stream, vectors
-from bert_jax.cli.output import complain, print_json, print_table
+from bert_jax.cli.output import complain, print_json, print_table, say
 from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
 from bert_jax.errors import InputError
 
@@ -103,10 +103,22 @@ def add_verbs(verbs: Any) -> None:
         "vectors and starts; or .parquet; with --shards the directory of such files")  # fmt: skip
     embed.add_argument("--format", choices=("parquet",),
         help="with --shards: format of the files (default: arrays of NumPy)")  # fmt: skip
-    for parser in (fill, classify, tag, answer):
+    text2text = add_verb(
+        verbs,
+        "text2text",
+        run_text2text,
+        "write a text for each text with an encoder-decoder: a summary, a translation",
+        "The defaults are the settings in the model's generation_config.json.",
+        """bert-jax text2text runs/summaries/model "The river rose all night, and in the morning the bridge was gone."
+           bert-jax text2text runs/summaries/model --file articles.txt --num-beams 4 --max-length 80 --json
+           bert-jax text2text runs/summaries/model "Once upon a time" --sample --temperature 0.8 --seed 1""",
+    )
+    _add_generation_flags(text2text)
+    for parser in (fill, classify, tag, answer, text2text):
         shards.add_answer_files(parser)
-    for parser, what in ((fill, "text"), (classify, "text"), (tag, "text"), (answer, "question"), (embed, "text")):
-        add_text_flags(parser, what)
+    for parser in (fill, classify, tag, embed, text2text):
+        add_text_flags(parser)
+    add_text_flags(answer, "question")
 
 
 def add_text_flags(parser: argparse.ArgumentParser, what: str = "text") -> None:
@@ -136,6 +148,20 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--doc-stride", type=int, default=128, metavar="N",
                         help="long texts: tokens from the start of one window to the start of the next "
                         "(default: 128)")  # fmt: skip
+
+
+def _add_generation_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--num-beams", type=int, metavar="N", help="beams of beam search; 1 = greedy search")
+    add("--max-length", type=int, metavar="N", help="most tokens of a text, with its first")
+    add("--min-length", type=int, metavar="N", help="fewest tokens of a text")
+    add("--length-penalty", type=float, metavar="P", help="beam search: power of the length that divides scores")
+    add("--no-repeat-ngram-size", type=int, metavar="N", help="no sequence of N tokens occurs twice; 0 = no limit")
+    add("--sample", action="store_true", default=None, help="sample tokens instead of searching for likely texts")
+    add("--temperature", type=float, metavar="T", help="sampling: divisor of the logits")
+    add("--top-k", type=int, metavar="K", help="sampling: number of most likely tokens to choose from; 0 = all")
+    add("--top-p", type=float, metavar="P", help="sampling: probability of the most likely tokens to choose from")
+    add("--seed", type=int, default=0, metavar="N", help="sampling: seed (default: %(default)s)")
 
 
 def run_fill_mask(args: argparse.Namespace) -> int:
@@ -235,6 +261,23 @@ def _answer(args: argparse.Namespace) -> None:
             continue
         rows = [(f"{a['score']:.1%}", a["answer"] or "(none)", f"{a['start']}-{a['end']}") for a in answers]
         print_table(question, ("probability", "answer", "characters"), rows)
+
+
+def run_text2text(args: argparse.Namespace) -> int:
+    """Print the text that an encoder-decoder writes for each text."""
+    return run_over_texts(args, "text2text", _text2text)
+
+
+def _text2text(args: argparse.Namespace) -> None:
+    names = ("num_beams", "max_length", "min_length", "length_penalty", "no_repeat_ngram_size", "temperature", "top_k",
+             "top_p", "seed")  # fmt: skip
+    options = {name: getattr(args, name) for name in names} | {"do_sample": args.sample}
+
+    for text, answer in answers_of(args, "text2text-generation", lambda pipe, texts: pipe(texts, **options)):
+        if args.json:
+            args.emit({"text": text, **answer})
+        else:
+            say(answer["generated_text"])
 
 
 def run_embed(args: argparse.Namespace) -> int:

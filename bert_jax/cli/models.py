@@ -123,12 +123,16 @@ def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, not
 def run_convert(args: argparse.Namespace) -> None:
     """Convert a model directory."""
     from bert_jax.conversion.huggingface import convert
+    from bert_jax.conversion.opening import is_encoder_decoder
     from bert_jax.errors import InputError, did_you_mean
     from bert_jax.families import FAMILIES
     from bert_jax.tokenization import has_tokenizer, load_tokenizer
 
     if args.family and args.family not in FAMILIES:
         raise InputError(f"--family {args.family!r} is not known{did_you_mean(args.family, FAMILIES)}")
+    if is_encoder_decoder(args.source):
+        _convert_encoder_decoder(args)
+        return
     loaded = convert(
         args.source,
         args.destination,
@@ -144,6 +148,23 @@ def run_convert(args: argparse.Namespace) -> None:
     kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"
     read = sum(math.prod(shape) for _, shape in loaded.read.values())
     say(f"{args.destination}: {kind}, {read:,} parameters read, written in {args.dtype}")
+
+
+def _convert_encoder_decoder(args: argparse.Namespace) -> None:
+    from bert_jax.conversion.encoder_decoder import load_encoder_decoder, save_encoder_decoder
+    from bert_jax.errors import InputError
+    from bert_jax.tokenization import has_tokenizer, load_tokenizer
+
+    for name, default in (("head", None), ("family", ""), ("format", "safetensors"), ("base", None), ("task", None)):
+        if (value := getattr(args, name) or default) != default:
+            raise InputError(f"--{name}: expected {default or 'none'} for an encoder-decoder, found {value}")
+    loaded = load_encoder_decoder(args.source)
+    tokenizer = load_tokenizer(loaded.directory) if has_tokenizer(loaded.directory) else None
+    save_encoder_decoder(
+        args.destination, loaded.model, loaded.params, loaded.settings, tokenizer, dtype=args.dtype
+    )  # fmt: skip
+    kind = f"encoder-decoder of {loaded.model.config.family} and {loaded.model.decoder_config.family}"
+    say(f"{args.destination}: {kind}, {_count(loaded.params):,} parameters read, written in {args.dtype}")
 
 
 def _print_tensors(loaded: Any, each: bool) -> None:

@@ -17,13 +17,13 @@ from bert_jax.conversion.generated import write_generated
 from bert_jax.conversion.gliner import GLINER_FILE, gliner_json
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
-from bert_jax.conversion.opening import open_model
+from bert_jax.conversion.opening import is_encoder_decoder, open_model
 from bert_jax.conversion.relation_settings import write_relation_settings
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.generation import GENERATION
-from bert_jax.modeling import Bert, Params
+from bert_jax.modeling import Bert, EncoderDecoder, Params
 from bert_jax.modeling.head_names import GLINER_HEAD
 
 _log = logger(__name__)
@@ -118,7 +118,13 @@ def _dequantized(loaded: Loaded) -> Loaded:
 
 
 def saved_head(path: storage.PathLike) -> str:
-    """Return the head with which a model directory was saved. Raises InputError as `load_pretrained` does."""
+    """Return the head with which a model directory was saved, `encoder_decoder` for an encoder-decoder.
+
+    Raises:
+        InputError: as for `load_pretrained`.
+    """
+    if is_encoder_decoder(path):
+        return EncoderDecoder.head
     with open_model(path, None, "") as opened:
         return opened.model.head
 

@@ -29,11 +29,12 @@ from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES, architectures_of
 from bert_jax.gliner_config import GlinerConfig
 from bert_jax.modeling import HEADS, Bert
-from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS, GLINER_HEAD, NAMED_CLASSIFIERS
+from bert_jax.modeling.head_names import CLASSIFIERS, DECODER_HEAD, EMBEDDING_HEADS, GLINER_HEAD, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
 _log = logger(__name__)
+ENCODER_DECODER_TYPE = "encoder-decoder"  # model_type of transformers' EncoderDecoderModel
 _CLASSIFIER = "classifier."  # of tensors of `CLASSIFIERS`
 
 
@@ -84,7 +85,7 @@ def open_model(
     Raises:
         InputError: as for `load_pretrained`.
     """
-    if head is not None and head not in HEADS:
+    if head is not None and head not in (*HEADS, DECODER_HEAD):
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
     root = hub.locate(path)
     layout = sentence_transformers.read_layout(root)
@@ -215,6 +216,9 @@ def _open_plain(
     if "adapter_config.json" in files:
         _log.warning("%s: found an adapter beside the weights; it is not merged into them", directory)
     hf = storage.read_json(where, unique_keys=True) if gliner_files is None else gliner_files.encoder
+    if hf.get("model_type") == ENCODER_DECODER_TYPE:
+        expected = "expected an encoder, found an encoder-decoder, which writes texts"
+        raise InputError(f"{where}: {expected}: bert_jax.pipeline('text2text-generation', ...), bert-jax text2text")
     found = stack.enter_context(open_weights(directory))
     tensors = found.tensors if gliner_files is None else gliner.encoder_tensors(found.tensors)
     tensors = evidence.without_wrappers(tensors, found.where)
@@ -223,8 +227,8 @@ def _open_plain(
     family = family or evidence.settle_family(hf, tensors, files, where)
     own = find_adapters(hf, directory, where, FAMILIES[family].has_task_adapters)
     task, names = own.chosen(task, settings), NAME_TABLES[family]
-    tensors = _canonical_names(own.merged(tensors, task), names, found.where)
-    tensors = own.merged_folder(tensors, task, lambda part: _canonical_names(part, names, where), stack)
+    tensors = canonical_names(own.merged(tensors, task), names, found.where)
+    tensors = own.merged_folder(tensors, task, lambda part: canonical_names(part, names, where), stack)
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
     if hf.get("auto_map") and not FAMILIES[family].has_own_code:
         _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
@@ -249,7 +253,7 @@ def _open_adapter(
     hf, where, weights, _, own, task = _open_plain(base_directory, family, stack, task)
     names = NAME_TABLES[hf["model_type"]]
     adapter = stack.enter_context(adapters.open_adapter(directory, content))
-    replaced, updates = (_canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
+    replaced, updates = (canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
     tensors = adapters.merged(weights.tensors, replaced, updates, adapter.where)
     if saved := adapters.architecture(content, evidence.class_prefix(hf["model_type"])):
         hf = hf | {"architectures": [saved]}
@@ -309,7 +313,14 @@ def _saved_head(
     return asked if has_classifier else "encoder"
 
 
-def _canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tensors:
+def is_encoder_decoder(path: storage.PathLike) -> bool:
+    """Return whether a directory holds an encoder-decoder (`bert_jax.conversion.encoder_decoder`)."""
+    where = hub.locate(path) / "config.json"
+    content = storage.read_json(where) if where.exists() else None
+    return isinstance(content, dict) and content.get("model_type") == ENCODER_DECODER_TYPE
+
+
+def canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tensors:
     """Rename tensors of old and encoder-only files to the family's names, and drop buffers."""
     roots = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
     known = {entry.theirs for entry in names.encoder}

@@ -17,7 +17,7 @@ from bert_jax.conversion.names import NAME_TABLES, PLACEHOLDERS, Names, Slot, nu
 from bert_jax.conversion.names.table import GLINER_ENCODER, GLINER_NAMES, Tensors
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Params
-from bert_jax.modeling.head_names import GLINER_HEAD
+from bert_jax.modeling.head_names import DECODER_HEAD, GLINER_HEAD
 from bert_jax.modeling.positions import sinusoids
 
 # Parameters of a trained BERT are far smaller than this; a flipped exponent bit makes them far larger.
@@ -199,7 +199,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
         if name in tensors:
             _check_sinusoids(name, tensors, values, where)
             used.add(name)
-    if model.head in ("masked_lm", "pretraining"):
+    if model.head in ("masked_lm", "pretraining", DECODER_HEAD):
         used |= _check_tied(names, tensors, used, where)
     _check_layers(names, tensors, model.config, where)
     return Matched(tensors, parts, missing, used)

@@ -31,6 +31,7 @@ EVALUATORS = {
     "zero_shot_ner": "zero_shot_ner.ZeroShotNerEvaluator",
     "masked_lm": "masked_diffusion.MaskedDiffusionEvaluator",
     "relation_extraction": "relation_extraction.RelationExtractionEvaluator",
+    "encoder_decoder": "sequence_to_sequence.SequenceToSequenceEvaluator",
 }
 
 

@@ -28,6 +28,7 @@ from bert_jax.inference.scoring import scores_of, softmax
 from bert_jax.inference.search import MultiVectorSearch, Search, SparseSearch
 from bert_jax.inference.sparse import SparseEmbedding, SparseSimilarity
 from bert_jax.inference.tagging import TokenClassification
+from bert_jax.inference.text2text import PretrainedEncoderDecoder, Text2TextGeneration, load_text2text
 from bert_jax.inference.zero_shot import ZeroShotClassification
 from bert_jax.inference.zero_shot_ner import ZeroShotNer
 from bert_jax.storage import PathLike, hub
@@ -252,6 +253,7 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "multi-vector-search": MultiVectorSearch,
     "text-generation": TextGeneration,
     "fill-in": FillIn,
+    "text2text-generation": Text2TextGeneration,
 }
 # Saved head -> the pipelines that stand in for those of sentence embeddings.
 _OF_HEAD: dict[str, dict[str, type[Pipeline]]] = {
@@ -276,6 +278,8 @@ _ALIASES = {
     "zero-shot": "zero-shot-classification",
     "answer": "question-answering",
     "generate": "text-generation",
+    "summarization": "text2text-generation",
+    "translation": "text2text-generation",
 }
 # For heads that can be made from another head's parameters: the parts of the tree that they need.
 _KEPT = {
@@ -289,7 +293,7 @@ _WITH_MASKED_LM = ("pretraining", "masked_lm", "sparse_embedding")
 
 def pipeline(
     task: str,
-    model: PathLike | PretrainedModel,
+    model: PathLike | PretrainedModel | PretrainedEncoderDecoder,
     dtype: str = "auto",
     batch_size: int | None = None,
     device: str | int | jax.Device | None = None,
@@ -299,9 +303,10 @@ def pipeline(
     """Return a pipeline: a callable from texts to answers.
 
     Args:
-        task: one of `PIPELINES`, or an alias: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`. With a model
-            of sparse embeddings or of a vector for each token, `embed`, `similarity` and `search` are by these.
-        model: a model directory (as for `from_pretrained`), or a loaded model.
+        task: one of `PIPELINES`, or an alias: `classify`, `tag` or `ner`, `answer`, `embed`, `zero-shot`,
+            `summarization` or `translation`. With a model of sparse embeddings or of a vector for each token, `embed`,
+            `similarity` and `search` are by these.
+        model: a model directory (as for `from_pretrained`, or of an encoder-decoder), or a loaded model.
         dtype: dtype of matrix products for a model directory (as for `from_pretrained`).
         batch_size: most texts in a forward pass; None = chosen for the device.
         device: one of `jax.devices()`, its number, or a name such as `cpu`, `gpu`, `cuda:1` or `tpu:0`; -1 is the CPU;
@@ -314,23 +319,26 @@ def pipeline(
     """
     kind = _kind(task, model)
     where = _devices(device)
-    if not isinstance(model, PretrainedModel):
+    if not isinstance(model, (PretrainedModel, PretrainedEncoderDecoder)):
         if where is not None and dtype == "auto":
             dtype = "float32" if where[0].platform == "cpu" else "bfloat16"
-        opened = load_model(model, kind.head, dtype)
-        if opened.missing:
+        is_writer = kind is Text2TextGeneration
+        opened: Any = load_text2text(model, dtype) if is_writer else load_model(model, kind.head, dtype)
+        if not is_writer and opened.missing:
             raise InputError(f"{model}: {task} needs a trained {kind.head} head, found none ({opened.missing[0]})")
         return kind(_on(opened, where), batch_size, batch_invariant=batch_invariant, **options)
     chosen = _on(_with_head(model, kind.head, task), where)
     return kind(chosen, batch_size, batch_invariant=batch_invariant, **options)
 
 
-def _kind(task: str, model: PathLike | PretrainedModel) -> type[Pipeline]:
+def _kind(task: str, model: PathLike | PretrainedModel | PretrainedEncoderDecoder) -> type[Pipeline]:
     """Return the class for a task and a model. Raises InputError when the task is not known."""
     name = _ALIASES.get(task, task)
     if name not in PIPELINES:
         raise InputError(f"task {task!r} is not known{did_you_mean(task, [*PIPELINES, *_ALIASES])}")
-    if PIPELINES[name].head == "sentence_embedding":
+    if isinstance(model, PretrainedEncoderDecoder) and model.head != PIPELINES[name].head:
+        raise InputError(f"{task} needs a model with a {PIPELINES[name].head} head, found an encoder-decoder")
+    if PIPELINES[name].head == "sentence_embedding" and not isinstance(model, PretrainedEncoderDecoder):
         head = model.head if isinstance(model, PretrainedModel) else embedding_head(hub.locate(model))
         return _OF_HEAD.get(head or "", {}).get(name, PIPELINES[name])
     return PIPELINES[name]
@@ -358,7 +366,7 @@ def _device(device: str | int | jax.Device) -> jax.Device:
         raise InputError(f"device: expected one of {here}, cpu or all, found {device!r}") from None
 
 
-def _on(model: PretrainedModel, devices: list[jax.Device] | None) -> PretrainedModel:
+def _on(model: Any, devices: list[jax.Device] | None) -> Any:
     """Copy the parameters of a model to each device; the devices then split the rows of a batch."""
     if devices is None:
         return model
@@ -369,13 +377,13 @@ def _on(model: PretrainedModel, devices: list[jax.Device] | None) -> PretrainedM
     return dataclasses.replace(model, params=jax.device_put(model.params, place), compute=compute)
 
 
-def _with_head(model: PretrainedModel, head: str, task: str) -> PretrainedModel:
+def _with_head(model: PretrainedModel | PretrainedEncoderDecoder, head: str, task: str) -> Any:
     """Return the model with another head whose parameters are a part of its own.
 
     Raises:
         InputError: the model lacks the parameters of the head.
     """
-    if model.head == head:
+    if isinstance(model, PretrainedEncoderDecoder) or model.head == head:
         return model
     needs_masked_lm = head in ("masked_lm", "sparse_embedding")
     if head not in _KEPT or (needs_masked_lm and model.head not in _WITH_MASKED_LM):

@@ -16,13 +16,21 @@ from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan, plan_attention
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.contacts import ContactHead
+from bert_jax.modeling.cross_attention import stacked_cross_attention
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
 from bert_jax.modeling.exchange import TABLES, exchanged
 from bert_jax.modeling.gliner import GlinerHead
 from bert_jax.modeling.global_tokens import question_tokens, with_global_tokens
-from bert_jax.modeling.head_names import CLASSIFIERS, GLINER_HEAD, WITH_UNREAD_POOLER, WITHOUT_POOLER, summary_of
+from bert_jax.modeling.head_names import (
+    CLASSIFIERS,
+    DECODER_HEAD,
+    GLINER_HEAD,
+    WITH_UNREAD_POOLER,
+    WITHOUT_POOLER,
+    summary_of,
+)
 from bert_jax.modeling.heads import (
     Discriminator,
     EmbeddingLayers,
@@ -57,8 +65,10 @@ class _Module(nnx.Module):
             self.summary: Transform | Summary = kind
         if head == "sparse_embedding" and config.pooling == "lexical":
             self.token_weights = Dense(config, size, 1, rngs=rngs)
-        elif head in ("pretraining", "masked_lm", "sparse_embedding"):
+        elif head in ("pretraining", "masked_lm", "sparse_embedding", DECODER_HEAD):
             self.mlm = MaskedLMHead(config, rngs=rngs)
+        if head == DECODER_HEAD:
+            self.cross_attention = stacked_cross_attention(config, rngs)
         if head in ("pretraining", "next_sentence"):
             self.nsp = Dense(config, size, 2, rngs=rngs)
         if head in CLASSIFIERS:

@@ -83,6 +83,13 @@ class MaskedLMHead(Transform):
         table, bias = self._output(word_embeddings)
         return vocabulary_cross_entropy_and_samples(self(x, compute), labels, table, bias, key, compute)
 
+    def label_margins(self, x: jax.Array, labels: jax.Array, word_embeddings: jax.Array, compute: Compute) -> jax.Array:
+        """Return by how much the logit of each label is above the mean logit, float32 `[B, P]`."""
+        table, bias = self._output(word_embeddings)
+        rows = table[labels] - table.mean(axis=0)
+        margins = jnp.einsum("bpd,bpd->bp", self(x, compute).astype(jnp.float32), rows, precision="highest")
+        return margins + bias[labels] - bias.mean()
+
     def sparse(
         self, x: jax.Array, attention_mask: jax.Array, word_embeddings: jax.Array, pooling: str, compute: Compute
     ) -> jax.Array:

@@ -8,7 +8,7 @@ import jax
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.head_names import GLINER_HEAD, HEADS, summary_of
+from bert_jax.modeling.head_names import DECODER_HEAD, GLINER_HEAD, HEADS, summary_of
 from bert_jax.modeling.outputs import BertOutput
 
 Params = dict[str, Any]  # the canonical tree: nested dicts of arrays
@@ -20,7 +20,7 @@ class Bert:
 
     Attributes:
         config: the architecture.
-        head: one of `HEADS`.
+        head: one of `HEADS`, or `decoder`: parameters of a decoder, which `EncoderDecoder` applies.
         compute: compute options.
 
     Raises:
@@ -32,7 +32,7 @@ class Bert:
     compute: Compute = dataclasses.field(default_factory=Compute)
 
     def __post_init__(self) -> None:
-        if self.head not in HEADS:
+        if self.head not in (*HEADS, DECODER_HEAD):
             raise InputError(f"head {self.head!r} is not known{did_you_mean(self.head, HEADS)}")
         if summary_of(self.config, self.head) == "pooler" and not self.config.pooler:
             raise InputError(f"head {self.head!r} needs a pooler, and the model config has pooler=False")
@@ -109,8 +109,11 @@ class Bert:
             output_projections: whether to return the queries, keys and values of all layers.
 
         Raises:
-            InputError: the sequence is longer than the model's positions, or `compute.attention` does not support it.
+            InputError: the sequence is longer than the model's positions, `compute.attention` does not support it, or
+                the head is `decoder`.
         """
+        if self.head == DECODER_HEAD:
+            raise InputError("a decoder reads an encoder's states: expected EncoderDecoder.apply, found Bert.apply")
         limit = self.config.max_position_embeddings
         if input_ids.shape[-1] > limit:
             raise InputError(

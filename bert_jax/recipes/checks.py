@@ -77,7 +77,7 @@ def _ranges(c: ConfigDict) -> None:
         _check_mixture(c)
     if c.quantization.mode and c.reduce_dtype != "float32":
         raise InputError(f"config.reduce_dtype: expected float32 with quantization.mode, found {c.reduce_dtype}")
-    if c.get("label_smoothing") and c.data.task_type != "classification":
+    if c.get("label_smoothing") and c.data.get("task_type", "classification") != "classification":
         raise InputError(f"config.label_smoothing: expected 0 for {c.data.task_type}, found {c.label_smoothing}")
     if c.data.get("task_type") == "multi_label" and not c.data.label_separator:
         raise InputError("config.data.label_separator: expected the separator of labels, found none")

@@ -321,6 +321,23 @@ QUESTION_ANSWERING_KEYS = _FINE_TUNING | {
     "data.null_threshold": Key(0.0, "SQuAD 2.0: predict no answer where its score exceeds the best span's by more than "
                                "this", above=-math.inf),
 }  # fmt: skip
+SEQUENCE_TO_SEQUENCE_KEYS = {name: key for name, key in _FINE_TUNING.items() if name != "keep_head"} | _TABLE | {
+    "decoder_init_from": Key("", "model directory that the decoder starts from; empty = that of init_from"),
+    "model.decoder_layers": Key(0, "number of layers of a decoder with random parameters; 0 = those of the encoder",
+                                least=0),
+    "label_smoothing": Key(0.0, "fraction of a token's probability that is spread evenly over the vocabulary", least=0,
+                           below=1),
+    "data.source_column": Key("source", "column of the text to read"),
+    "data.target_column": Key("target", "column of the text to write"),
+    "data.has_header": _HAS_HEADER,
+    "data.max_seq_length": Key(512, "maximum number of tokens in a source; longer texts are cut", least=3),
+    "data.max_target_length": Key(128, "maximum number of tokens in a target; longer texts are cut", least=3),
+    "generation.num_beams": Key(4, "beams with which the finished model writes; 1 = greedy search", least=1),
+    "generation.length_penalty": Key(1.0, "power of the length by which beam search divides log probabilities",
+                                     above=-math.inf),
+    "generation.no_repeat_ngram_size": Key(0, "tokens of sequences that the finished model never writes twice; 0 = no "
+                                           "limit", least=0),
+}  # fmt: skip
 SENTENCE_EMBEDDING_KEYS = _FINE_TUNING | _TABLE | EMBEDDING_DATA | {"data.has_header": _HAS_HEADER}
 RERANKING_KEYS = _FINE_TUNING | _TABLE | RERANKING_DATA | {"data.has_header": _HAS_HEADER}
 _SEARCH = _FINE_TUNING | _TABLE | {"data.has_header": _HAS_HEADER}
@@ -358,6 +375,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "zero_shot_ner": SHARED_KEYS | ZERO_SHOT_NER_KEYS,
     "masked_diffusion": SHARED_KEYS | MASKED_DIFFUSION_KEYS,
     "relation_extraction": SHARED_KEYS | RELATION_EXTRACTION_KEYS,
+    "sequence_to_sequence": SHARED_KEYS | SEQUENCE_TO_SEQUENCE_KEYS,
 }
 
 # Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.

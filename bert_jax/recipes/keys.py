@@ -105,6 +105,11 @@ def relation_extraction() -> ConfigDict:
     return _fine_tuning("relation_extraction", batch_size=32, epochs=5.0, learning_rate=3e-5)
 
 
+def sequence_to_sequence() -> ConfigDict:
+    """Return the recipe of encoder-decoders from two encoders: pairs of a text to read and a text to write."""
+    return _fine_tuning("sequence_to_sequence", batch_size=32, epochs=3.0, learning_rate=5e-5)
+
+
 PRETRAINING: dict[str, Callable[[], ConfigDict]] = {
     "pretraining": pretraining,
     "electra": electra,
@@ -122,6 +127,7 @@ RECIPES = PRETRAINING | {
     "zero_shot_ner": zero_shot_ner,
     "masked_diffusion": masked_diffusion,
     "relation_extraction": relation_extraction,
+    "sequence_to_sequence": sequence_to_sequence,
 }
 
 

@@ -27,6 +27,7 @@ TASKS = {
     "zero_shot_ner": "bert_jax.tasks.zero_shot_ner",
     "masked_diffusion": "bert_jax.tasks.masked_diffusion",
     "relation_extraction": "bert_jax.tasks.relation_extraction",
+    "sequence_to_sequence": "bert_jax.tasks.sequence_to_sequence",
 }
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling import Bert, Electra
-from bert_jax.modeling.head_names import summary_of
+from bert_jax.modeling import Bert, Electra, EncoderDecoder
+from bert_jax.modeling.head_names import DECODER_HEAD, summary_of
 
 # Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v2,v3,v4,v5e,
 # v5p,v6e,tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). Looked up in `device_kind`, in
@@ -36,9 +36,11 @@ def peak_flops(device: jax.Device) -> float | None:
     return tflops * 1e12 if tflops else None
 
 
-def step_flops(model: Bert | Electra, batch: Mapping[str, Any]) -> float:
+def step_flops(model: Bert | Electra | EncoderDecoder, batch: Mapping[str, Any]) -> float:
     """Return the `train_flops` of a step of a model, summed over its parts, from the shapes of a batch."""
     *rows, length = batch["input_ids"].shape
+    if isinstance(model, EncoderDecoder):
+        return encoder_decoder_flops(model, rows[0], length, batch["decoder_input_ids"].shape[-1])
     predictions, sentences = (
         batch[name].shape[-1] if name in batch else None for name in ("masked_positions", "cls_positions")
     )
@@ -51,6 +53,27 @@ def step_flops(model: Bert | Electra, batch: Mapping[str, Any]) -> float:
         for part in model.parts
         for sequences, length in shapes
     )  # fmt: skip
+
+
+def encoder_decoder_flops(model: EncoderDecoder, sequences: int, length: int, target_length: int) -> float:
+    """Return the model FLOPs of one training step of an encoder-decoder.
+
+    They are the `train_flops` of both parts, and those of cross-attention: in each of L layers of the decoder, for a
+    source of S and a target of T tokens, 4 T D A for queries and outputs, 4 S D A for keys and values, and 4 T S A for
+    scores and sums; and 2 S E D between parts of hidden sizes E and D that differ.
+
+    Args:
+        model: encoder and decoder.
+        sequences: rows in the step.
+        length: S, padding included.
+        target_length: T, padding included.
+    """
+    config = model.decoder_config
+    hidden, width, layers = config.hidden_size, config.attention_width, config.num_hidden_layers
+    cross = layers * 4 * width * (target_length * hidden + length * hidden + target_length * length)
+    cross += 2 * length * model.config.hidden_size * hidden if model.has_projection else 0
+    encoder = train_flops(model.config, "encoder", sequences, length)
+    return encoder + train_flops(config, DECODER_HEAD, sequences, target_length) + 3.0 * sequences * cross
 
 
 def train_flops(
@@ -137,7 +160,7 @@ def forward_flops(
     total += 2 * config.conv_kernel_size * length * hidden**2
     if width != hidden or config.trigram_input:
         total += 2 * length * width * hidden * (3 if config.trigram_input else 1)
-    if head in ("pretraining", "masked_lm", "sparse_embedding"):
+    if head in ("pretraining", "masked_lm", "sparse_embedding", DECODER_HEAD):
         transform = hidden if config.head_transform else 0
         total += (
             (length if predictions is None else predictions)

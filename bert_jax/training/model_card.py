@@ -27,6 +27,7 @@ _USES = {
     "sequence_classification": ("text-classification", "text-classification", '"A text to classify."'),
     "token_classification": ("token-classification", "token-classification", '"A text to tag."'),
     "question_answering": ("question-answering", "question-answering", '"Who was it?", "It was Ada Lovelace."'),
+    "decoder": ("text2text-generation", "text2text-generation", '"A text."'),
     "sentence_embedding": ("sentence-similarity", "sentence-embedding", _TEXTS),
     "sparse_embedding": ("feature-extraction", "sparse-embedding", _TEXTS),
     "multi_vector": ("feature-extraction", "multi-vector-embedding", _TEXTS),
@@ -122,6 +123,14 @@ def _pytorch(directory: storage.Path, config: BertConfig, head: str) -> list[str
     if FAMILIES[config.family].has_own_code:  # no class of transformers is this family
         return []
     (name,) = storage.read_json(directory / "config.json")["architectures"]
+    if head == "decoder":
+        return [
+            f"from transformers import AutoTokenizer, {name}",
+            "",
+            _FOLDER,
+            f"tokenizer, model = AutoTokenizer.from_pretrained(folder), {name}.from_pretrained(folder)",
+            'print(tokenizer.decode(model.generate(**tokenizer("A text.", return_tensors="pt"))[0]))',
+        ]
     inputs = _inputs(head, "tokenizer", ', padding=True, return_tensors="pt"')
     return [
         f"from transformers import AutoTokenizer, {name}",

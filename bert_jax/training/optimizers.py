@@ -217,7 +217,7 @@ def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
 def _scaled_by_depth(updates: Any, layer_decay: float) -> Any:
     if not isinstance(updates, dict):  # no part of a model
         return updates
-    if "encoder" not in updates:  # several models in one tree
+    if "layers" not in updates.get("encoder", {}):  # several models in one tree
         return {name: _scaled_by_depth(model, layer_decay) for name, model in updates.items()}
     encoder = updates["encoder"]
     stacked = jax.tree.leaves(encoder["layers"])
@@ -283,4 +283,4 @@ def _names(path: Any) -> list[str]:
 
 def _in_layers(names: list[str]) -> bool:
     """Return whether a parameter is stacked, `[L, ...]`."""
-    return any(stack in "/".join(names) for stack in ("encoder/layers/", "encoder/moe_layers/"))
+    return any(stack in "/".join(names) for stack in ("encoder/layers/", "encoder/moe_layers/", "cross_attention/"))

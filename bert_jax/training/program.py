@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import sharding
 from bert_jax.errors import InputError
-from bert_jax.modeling import Bert, Electra
+from bert_jax.modeling import Bert, Electra, EncoderDecoder
 from bert_jax.recipes.checks import compares_rows
 from bert_jax.tasks.base import Job, Task
 from bert_jax.training.optimizers import make_optimizer
@@ -51,7 +51,7 @@ def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_st
     return Program(schedule, optimizer, like, shardings, jit_train_step(step, mesh, shardings))
 
 
-def check_mesh(recipe: ConfigDict, model: Bert | Electra, mesh: Mesh, evaluates: bool) -> None:
+def check_mesh(recipe: ConfigDict, model: Bert | Electra | EncoderDecoder, mesh: Mesh, evaluates: bool) -> None:
     """Raise InputError when batches or heads do not divide over the mesh."""
     parts = sharding.batch_parts(mesh)
     sizes = {stage[2] for stage in recipe.get("stages", ())} or {recipe.global_batch_size}

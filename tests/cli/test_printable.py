@@ -18,9 +18,11 @@ from bert_jax import errors
 from bert_jax.cli import build_parser, main
 from bert_jax.cli.output import console, print_table, say_names
 from bert_jax.config import BertConfig
+from bert_jax.conversion.encoder_decoder import save_encoder_decoder
+from bert_jax.conversion.generation_settings import GenerationSettings
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
-from bert_jax.modeling import Bert
+from bert_jax.modeling import Bert, EncoderDecoder
 from bert_jax.tokenization import word_piece
 from bert_jax.training.monitoring import Chrono
 from bert_jax.training.progress import Bar
@@ -66,6 +68,10 @@ def place(tmp_path_factory) -> Path:
     save_pretrained(root / "relations", config, head, jax.jit(Bert(config, head).init)(jax.random.key(0)), tokenizer)
     settings = {"markers": "entity_marker_punct", "null_label": ""}
     (root / "relations" / "bert_jax.json").write_text(json.dumps({"relations": settings}))
+    writer = EncoderDecoder(config, config)
+    settings = GenerationSettings(decoder_start_token_id=2, eos_token_id=3, pad_token_id=0)
+    params = jax.jit(writer.init)(jax.random.key(0))
+    save_encoder_decoder(root / "encoder_decoder", writer, params, settings, word_piece(PIECES, lowercase=False))
     rows = "".join(f"the cat {ESCAPES}\t{label}\n" for label in (ESCAPES, "x" * 5000) * 4)
     (root / "table.tsv").write_text(f"sentence\tlabel\n{rows}")
     (root / "wrong.tsv").write_text(f"sentence\tlabel\nthe cat\t{ESCAPES}{LONG}\n\t{ESCAPES}\n")
@@ -199,6 +205,11 @@ COMMANDS = {
     "serve": [[f"{{0}}/{ESCAPES}"], ["{0}/question_answering", "--name", ESCAPES]],
     "similarity": [["{0}/sentence_embedding", f"the {ESCAPES}", "\x1b"]],
     "tag": [["{0}/token_classification", f"the {ESCAPES} dog", "the cat", "--strategy", "none"]],
+    "text2text": [
+        ["{0}/encoder_decoder", f"the {ESCAPES} dog", "the cat"],
+        ["{0}/encoder_decoder", "--file", "{0}/lines.jsonl", "--skip"],
+        [f"{{0}}/{ESCAPES}", "the cat"],
+    ],
     "train-tokenizer": [["{0}/corpus.txt", "--vocab-size", "60", "--out", f"{{0}}/tokenizer{ESCAPES}"]],
 }
 

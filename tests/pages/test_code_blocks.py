@@ -307,6 +307,7 @@ def test_the_parameter_tree_names_parameters():
     of_electra = BertConfig.named("small", "electra", vocab_size=8)
     trees = [Bert(config, head).abstract_params() for head in HEADS if head != "replaced_token_detection"]
     trees.append(Bert(of_electra, "replaced_token_detection").abstract_params())
+    trees.append(Bert(config, "decoder").abstract_params())
     for family, head in (("big_bird", "question_answering"), ("esm", "encoder")):
         trees.append(
             Bert(BertConfig.named("tiny", family, vocab_size=8, contact_head=family == "esm"), head).abstract_params()

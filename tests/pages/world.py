@@ -14,9 +14,11 @@ from gliners import write_gliner
 from safetensors.numpy import save_file
 
 from bert_jax.config import BertConfig
+from bert_jax.conversion.encoder_decoder import save_encoder_decoder
+from bert_jax.conversion.generation_settings import GenerationSettings
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.demo import SEQUENCE_LENGTH
-from bert_jax.modeling import Bert
+from bert_jax.modeling import Bert, EncoderDecoder
 from bert_jax.recipes import load_recipe, resolve, to_json
 from bert_jax.tokenization import Tokenizer
 
@@ -64,6 +66,7 @@ def build(folder: Path, tokenizer: Tokenizer) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(folder / original)
     write_gliner(folder / "path/to/gliner", tokenizer)
+    _encoder_decoder(folder / "runs/summaries/model", tokenizer)
     _adapter(folder / "adapter")
     (folder / "vocab.txt").write_text("\n".join(tokenizer.pieces) + "\n")
     (folder / "runs/sst2/config.json").write_text(to_json(resolve(load_recipe("classification"))))
@@ -84,6 +87,16 @@ def model(path: Path, head: str, fields: dict[str, Any], tokenizer: Tokenizer) -
         lambda leaf: random.normal(0, 0.02, leaf.shape).astype("f4"), Bert(config, head).abstract_params()
     )
     save_pretrained(path, config, head, params, tokenizer)
+
+
+def _encoder_decoder(path: Path, tokenizer: Tokenizer) -> None:
+    """An encoder-decoder with random parameters, which writes few tokens."""
+    config = BertConfig(vocab_size=tokenizer.vocab_size, **SIZE)
+    model = EncoderDecoder(config, config)
+    random = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: random.normal(0, 0.02, leaf.shape).astype("f4"), model.abstract_params())
+    settings = GenerationSettings(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, max_length=5)
+    save_encoder_decoder(path, model, params, settings, tokenizer)
 
 
 def _adapter(folder: Path) -> None:
@@ -152,6 +165,8 @@ def _tables(folder: Path) -> None:
     _json_lines(folder / "chats.jsonl", [{"messages": _chat(row)} for row in answered])
     endings = [f"ending{i}" for i in range(4)]
     _csv(folder / "swag.csv", ("sent1", "sent2", *endings), [(text, "it", *TEXTS) for text in TEXTS])
+    for name in ("summaries.jsonl", "held_out.jsonl"):
+        _json_lines(folder / name, [{"source": f"{a} {b}", "target": a} for a in TEXTS for b in TEXTS])
     (folder / "found").mkdir()
     _json_lines(folder / "found" / "a.jsonl", [{"query": text, "texts": TEXTS} for text in TEXTS])
     (glue / "hellaswag").mkdir()

@@ -1,6 +1,9 @@
 """BERT's tensor names, and entries that other families share."""
 
+import dataclasses
+
 from bert_jax.conversion.names.table import Entry, Names, architectures, classifiers, dense, embedding, embeddings, norm
+from bert_jax.modeling.head_names import DECODER_HEAD
 
 LAYERS_PATH = "encoder/layers"
 
@@ -38,6 +41,18 @@ def masked_lm(layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
         *norm(f"cls.predictions.transform.{layer_norm}", "mlm/layer_norm"),
         Entry("cls.predictions.bias", "mlm/bias"),
         embedding("cls.predictions.decoder", "mlm/decoder"),
+    )
+
+
+def cross_attention(prefix: str) -> tuple[Entry, ...]:
+    """Return the entries of the cross-attention blocks of a decoder."""
+    block = f"{prefix}encoder.layer.{{layer}}.crossattention"
+    return (
+        *dense(f"{block}.self.query", "cross_attention/query"),
+        *dense(f"{block}.self.key", "cross_attention/key"),
+        *dense(f"{block}.self.value", "cross_attention/value"),
+        *dense(f"{block}.output.dense", "cross_attention/output"),
+        *norm(f"{block}.output.LayerNorm", "cross_attention/layer_norm"),
     )
 
 
@@ -81,4 +96,12 @@ def with_bert_heads(
     )
 
 
-NAMES = with_bert_heads("Bert", "bert.", encoder("bert."), "LMHeadModel")
+def with_decoder_names(names: Names, masked_lm: tuple[Entry, ...], decoder: str) -> Names:
+    """Return the names of a family with a decoder: the entries of its masked-LM head, and the decoder's class."""
+    heads = {**names.heads, DECODER_HEAD: (*masked_lm, *cross_attention(names.prefix))}
+    return dataclasses.replace(names, heads=heads, decoder=decoder)
+
+
+NAMES = with_decoder_names(
+    with_bert_heads("Bert", "bert.", encoder("bert."), "LMHeadModel"), masked_lm(), "BertLMHeadModel"
+)

@@ -37,9 +37,14 @@ def _names(family: str, prefix: str, entries: tuple[Entry, ...]) -> Names:
     )
 
 
-NAMES = _names("Roberta", "roberta.", bert.encoder("roberta."))
-XLM_NAMES = _names("XLMRoberta", "roberta.", bert.encoder("roberta."))
-CAMEMBERT_NAMES = _names("Camembert", "roberta.", bert.encoder("roberta."))
+def _with_decoder(family: str) -> Names:
+    names = _names(family, "roberta.", bert.encoder("roberta."))
+    return bert.with_decoder_names(names, MASKED_LM, f"{family}ForCausalLM")
+
+
+NAMES = _with_decoder("Roberta")
+XLM_NAMES = _with_decoder("XLMRoberta")
+CAMEMBERT_NAMES = _with_decoder("Camembert")
 DATA2VEC_NAMES = _names("Data2VecText", "data2vec_text.", bert.encoder("data2vec_text."))
 PRE_LAYER_NORM_NAMES = _names(
     "RobertaPreLayerNorm",

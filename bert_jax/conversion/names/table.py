@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.modeling.head_names import CLASSIFIERS, EMBEDDING_HEADS, GLINER_HEAD
+from bert_jax.modeling.head_names import CLASSIFIERS, DECODER_HEAD, EMBEDDING_HEADS, GLINER_HEAD
 
 Tensors = dict[str, LazyTensor]
 
@@ -50,6 +50,7 @@ class Names:
         other_architectures: further Hugging Face classes -> head with the same tensors.
         tied: (second name, original name) of tensors that files may store twice, with equal values.
         buffers: name -> function from a `BertConfig` to its values, for tensors that files have besides parameters.
+        decoder: Hugging Face class of a decoder with cross-attention; "" = there is none.
         older: function that renames the tensors of older files to the names above.
         not_legacy: the table of models whose config has `legacy` False, if it differs.
         not_gated: the table of models whose config has `gated` False, if it differs.
@@ -62,6 +63,7 @@ class Names:
     other_architectures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tied: tuple[tuple[str, str], ...] = ()
     buffers: Mapping[str, Callable[[Any], np.ndarray]] = dataclasses.field(default_factory=dict)
+    decoder: str = ""
     older: Callable[[Tensors], Tensors] = dict
     not_legacy: "Names | None" = None
     not_gated: "Names | None" = None
@@ -73,6 +75,8 @@ class Names:
 
     def architecture_of(self, head: str) -> str | None:
         """Return the Hugging Face class of a head, for a GLiNER that of its encoder; None if the family lacks it."""
+        if head == DECODER_HEAD:
+            return self.decoder or None
         return self.architectures.get("encoder" if head == GLINER_HEAD else head)
 
 

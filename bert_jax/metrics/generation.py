@@ -1,0 +1,59 @@
+"""Scores of written texts against reference texts: exact matches, and BLEU, chrF and ROUGE by their libraries."""
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+from bert_jax.errors import InputError, did_you_mean
+
+_ROUGE = ("rouge1", "rouge2", "rougeL")
+# Metric -> the package that computes it; "" = none.
+_PACKAGES = {"exact_match": "", "bleu": "sacrebleu", "chrf": "sacrebleu", **dict.fromkeys(_ROUGE, "rouge_score")}
+TEXT_METRICS = tuple(_PACKAGES)
+
+
+def choose_text_metrics(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics `names`, or by default all of `TEXT_METRICS` whose packages are installed.
+
+    Raises:
+        InputError: a name is not known, or its package is not installed.
+    """
+    for name in names:
+        if name not in _PACKAGES:
+            raise InputError(f"metrics: {name!r} is not a metric of texts{did_you_mean(name, TEXT_METRICS)}")
+        if not _is_installed(_PACKAGES[name]):
+            distribution = _PACKAGES[name].replace("_", "-")
+            message = f"metrics: {name}: expected the package {distribution}, found none"
+            raise InputError(f"{message}: pip install 'bert-jax[generation]'")
+    return tuple(names) or tuple(name for name in TEXT_METRICS if _is_installed(_PACKAGES[name]))
+
+
+def _is_installed(package: str) -> bool:
+    return not package or importlib.util.find_spec(package) is not None
+
+
+def text_scores(names: Sequence[str], written: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Return metrics of `TEXT_METRICS` of texts against one reference each.
+
+    Exact matches are a share from 0 to 1, up to spaces at the ends. BLEU and chrF are those of sacrebleu for a corpus,
+    from 0 to 100. ROUGE is the mean F1 from 0 to 1 by rouge-score, with stems (Lin 2004).
+
+    Args:
+        names: the metrics.
+        written: the texts.
+        references: the reference of each.
+    """
+    scores: dict[str, float] = {}
+    if "exact_match" in names:
+        pairs = zip(written, references, strict=True)
+        scores["exact_match"] = sum(text.strip() == other.strip() for text, other in pairs) / len(references)
+    for name, function in (("bleu", "corpus_bleu"), ("chrf", "corpus_chrf")):
+        if name in names:
+            corpus = getattr(importlib.import_module("sacrebleu"), function)
+            scores[name] = float(corpus(list(written), [list(references)]).score)
+    if rouge := [name for name in _ROUGE if name in names]:
+        scorer: Any = importlib.import_module("rouge_score.rouge_scorer").RougeScorer(rouge, use_stemmer=True)
+        found = [scorer.score(other, text) for text, other in zip(written, references, strict=True)]
+        scores |= {name: sum(each[name].fmeasure for each in found) / len(found) for name in rouge}
+    return {name: scores[name] for name in names}
