@@ -1,6 +1,7 @@
 """The verb `relations`: the entities of texts and the relations between them."""
 
 import argparse
+import functools
 from typing import Any
 
 from bert_jax.cli import shards
@@ -28,19 +29,17 @@ def add_verbs(verbs: Any) -> None:
     relations.add_argument("--labels", metavar="NAME,NAME", help="types of entities that a GLiNER finds")
     shards.add_answer_files(relations)
     add_text_flags(relations)
-    relations.set_defaults(tagging=None)
 
 
 def run_relations(args: argparse.Namespace) -> int:
     """Print the triples of each text."""
+    args.open_tagger = functools.cache(lambda: _open_tagger(args))  # once for all files of --shards
     return run_over_texts(args, "relations", _relations)
 
 
 def _relations(args: argparse.Namespace) -> None:
     def ask(pipe: Any, texts: list[str]) -> Any:
-        if args.tagging is None:
-            args.tagging = _open_tagger(args)
-        return pipe(texts, tagger=args.tagging)
+        return pipe(texts, tagger=args.open_tagger())
 
     for text, triples in answers_of(args, "relation-extraction", ask):
         if args.json:
@@ -56,14 +55,13 @@ def _relations(args: argparse.Namespace) -> None:
 def _open_tagger(args: argparse.Namespace) -> Any:
     from bert_jax.inference import pipeline
 
+    options: dict[str, Any]
     if args.labels is None:
         task, options = "token-classification", {"aggregation_strategy": "first"}
     else:
         task, options = "zero-shot-ner", {"labels": args.labels}
-    device = "all" if args.shards or args.file else None
-    tagging = pipeline(
-        task, args.tagger, args.dtype, args.batch_size, device=device, batch_invariant=args.batch_invariant, **options
-    )
+    options |= {"device": "all" if args.shards or args.file else None, "batch_invariant": args.batch_invariant}
+    tagger = pipeline(task, args.tagger, args.dtype, args.batch_size, **options)
     if args.shards:
-        tagging.use_every_length()
-    return tagging
+        tagger.use_every_length()
+    return tagger

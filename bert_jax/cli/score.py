@@ -38,8 +38,8 @@ def add_verbs(verbs: Any) -> None:
         run_evaluate,
         "evaluate a fine-tuned model on labelled data",
         "Prints accuracy, F1 and Matthews correlation for classifiers; Pearson and Spearman correlation for "
-        "regressions and sentence embeddings; F1, precision and recall of entities for taggers; exact match and F1 of "
-        "SQuAD for question answering.",
+        "regressions and sentence embeddings; F1, precision and recall of entities for taggers, and of relations; "
+        "exact match and F1 of SQuAD for question answering.",
         """bert-jax evaluate --model runs/sst2/model --data dev.tsv
            bert-jax evaluate --model runs/sst2/model --data dev.tsv --report sst2.html
            bert-jax evaluate --model runs/conll2003/model --data test.txt
@@ -109,8 +109,8 @@ def _add_shared(parser: argparse.ArgumentParser, needs_data: bool) -> None:
         "--data",
         required=needs_data,
         metavar="FILE",
-        help="file of rows: .tsv, .csv, .jsonl, .parquet, CoNLL (taggers) or SQuAD's .json (question answering); text "
-        "formats may be compressed; or tfds:NAME[:SPLIT]; see docs/tasks.md",
+        help="file of rows: .tsv, .csv, .jsonl, .parquet, CoNLL (taggers), SQuAD's .json (question answering) or JSON "
+        "of TACRED or DocRED (relations); text formats may be compressed; or tfds:NAME[:SPLIT]; see docs/tasks.md",
     )
     add(
         "--text-column",

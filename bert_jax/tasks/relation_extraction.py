@@ -2,8 +2,8 @@
 
 Baldini Soares et al. 2019 (arXiv:1906.03158), section 3; Zhou and Chen 2021 (arXiv:2102.01373), section 3.
 
-The classifier is a sequence classifier, which reads [CLS], over the marked text, rather than one over the states at the
-two entities: its accuracy is near theirs, and transformers, every verb, export and the server run it as it is.
+The classifier is a sequence classifier, which reads [CLS], over the marked text. The first paper finds the states at
+the two markers better; but transformers, every verb, export and the server run a sequence classifier as it is.
 """
 
 import dataclasses

@@ -163,3 +163,30 @@ def test_the_verb(model, tmp_path, capsys):
         assert [t["relation"] for t in line["relations"]] == [t["relation"] for t in triples]
     assert main(command) == 0
     assert "relation" in capsys.readouterr().out
+
+
+def test_the_verb_with_a_gliner(model, tmp_path, capsys, monkeypatch):
+    """The types of a GLiNER are named; it is opened once for all files."""
+    opened = []
+
+    def find(task, folder, *_, **options):
+        opened.append((task, options.get("labels")))
+        return _Finder() if task == "zero-shot-ner" else pipeline(task, folder)
+
+    class _Finder:
+        def __call__(self, texts):
+            return [[{**entity, "label": entity.pop("entity_group")} for entity in found] for found in tagger(texts)]
+
+        def use_every_length(self):
+            """As a pipeline has it."""
+
+    monkeypatch.setattr("bert_jax.inference.pipeline", find)
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "in" / f"{name}.txt").write_text("ada works at acme in rome .\n")
+    command = ["relations", str(model), "--tagger", "gliner", "--labels", "person,city"]
+    assert main([*command, "--shards", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 0
+    assert opened == [("relation-extraction", None), ("zero-shot-ner", "person,city")]
+    (line,) = (tmp_path / "out" / "b.jsonl").read_text().splitlines()
+    expected = pipeline("relation-extraction", model)("ada works at acme in rome .", tagger=tagger)
+    assert [t["relation"] for t in json.loads(line)["relations"]] == [t["relation"] for t in expected]
