@@ -130,7 +130,7 @@ def run_convert(args: argparse.Namespace) -> None:
 
     if args.family and args.family not in FAMILIES:
         raise InputError(f"--family {args.family!r} is not known{did_you_mean(args.family, FAMILIES)}")
-    if is_encoder_decoder(args.source):
+    if args.head is None and is_encoder_decoder(args.source):
         _convert_encoder_decoder(args)
         return
     loaded = convert(
@@ -155,7 +155,7 @@ def _convert_encoder_decoder(args: argparse.Namespace) -> None:
     from bert_jax.errors import InputError
     from bert_jax.tokenization import has_tokenizer, load_tokenizer
 
-    for name, default in (("head", None), ("family", ""), ("format", "safetensors"), ("base", None), ("task", None)):
+    for name, default in (("family", ""), ("format", "safetensors"), ("base", None), ("task", None)):
         if (value := getattr(args, name) or default) != default:
             raise InputError(f"--{name}: expected {default or 'none'} for an encoder-decoder, found {value}")
     loaded = load_encoder_decoder(args.source)

@@ -64,7 +64,7 @@ def add_verbs(verbs: Any) -> None:
         default="",
         metavar="NAME",
         help="column of the label (default: the column used in training; if the model does not record it: 'tags' for "
-        "taggers, 'score' for embeddings, otherwise 'label')",
+        "taggers, 'score' for embeddings, 'target' for encoder-decoders, otherwise 'label')",
     )
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="separator of several labels in a cell (default: a comma)"
@@ -117,7 +117,7 @@ def _add_shared(parser: argparse.ArgumentParser, needs_data: bool) -> None:
         default="",
         metavar="NAME",
         help="column of the text (default: the column used in training; if the model does not record it: 'sentence1' "
-        "for embeddings, 'context' for multiple choice, otherwise 'sentence')",
+        "for embeddings, 'context' for multiple choice, 'source' for encoder-decoders, otherwise 'sentence')",
     )
     add(
         "--pair-column",

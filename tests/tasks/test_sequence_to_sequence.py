@@ -251,7 +251,8 @@ def test_a_recipe_without_data_is_planned():
     )
 
 
-@pytest.mark.parametrize("ways", ["last", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_embedding_losses.py has a quick one
+@pytest.mark.parametrize("ways", ["last", "all"])
 def test_a_batch_has_one_loss_on_any_mesh_and_in_any_number_of_parts(on_eight_devices, ways):
     values, apart = on_eight_devices(pathlib.Path(__file__).with_name("sequence_to_sequence_meshes.py"), ways)
     assert values == pytest.approx([values[0]] * len(values), rel=1e-5)
