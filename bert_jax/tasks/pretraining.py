@@ -6,6 +6,7 @@ Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; for the oth
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,12 +16,12 @@ import numpy as np
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.packing import packing
-from bert_jax.data.pretraining.stages import most_frequent_label
+from bert_jax.data.pretraining.stages import StagedSource, most_frequent_label
 from bert_jax.metrics.scores import ratios
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.tasks import setup
-from bert_jax.tasks.base import AbstractTask, Job, Metrics, model_inputs
+from bert_jax.tasks.base import AbstractTask, Job, Metrics, Task, model_inputs
 from bert_jax.tasks.masked_lm import masked_lm_sums
 from bert_jax.tasks.pretraining_data import (
     PretrainingData,
@@ -117,13 +118,29 @@ class PretrainingTask:
 def build(recipe: Any) -> Job:
     """Read the prepared data and the model that a resolved pretraining recipe names. See `bert_jax.tasks.build`."""
     data = PretrainingData.of(recipe)
-    loaded = setup.pretrained(recipe, _head(data.objective))
+
+    def task(model: Bert, source: StagedSource) -> PretrainingTask:
+        return PretrainingTask(model, most_frequent_label(source), data.objective)
+
+    return pretraining_job(recipe, data, _head(data.objective), task)
+
+
+def pretraining_job(recipe: Any, data: PretrainingData, head: str, task: Callable[[Bert, StagedSource], Task]) -> Job:
+    """Return the training job of a masked LM on prepared data.
+
+    Args:
+        recipe: the resolved recipe.
+        data: its data.
+        head: the head of the model.
+        task: function from the model and the training batches to the task.
+    """
+    loaded = setup.pretrained(recipe, head)
     config = setup.config(recipe, data.tokenizer, loaded)
-    setup.check_head(config, _head(data.objective))
-    model = Bert(config, _head(data.objective), setup.compute(recipe))
+    setup.check_head(config, head)
+    model = Bert(config, head, setup.compute(recipe))
     train_source = data.train_source(config)
     return Job(
-        task=PretrainingTask(model, most_frequent_label(train_source), data.objective),
+        task=task(model, train_source),
         tokenizer=data.tokenizer,
         init_params=model.init,
         pretrained=loaded.params if loaded else None,
