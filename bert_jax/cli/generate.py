@@ -79,7 +79,8 @@ def run_generate(args: argparse.Namespace) -> int:
     )  # read before the model is opened, so that its errors come first
     from bert_jax.inference import pipeline
 
-    pipe = pipeline("fill-in" if args.fill else "text-generation", args.model, args.dtype, args.batch_size)
+    device = "all" if args.file else None
+    pipe = pipeline("fill-in" if args.fill else "text-generation", args.model, args.dtype, args.batch_size, device)
     with stream.counting(args.json and not args.live) as done:
         while chunk:
             with _live(args.live) as on_pass:

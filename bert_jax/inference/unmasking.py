@@ -4,6 +4,7 @@ Mask-predict (Ghazvininejad et al. 2019, arXiv:1904.09324) and the samplers of m
 arXiv:2502.09992, section 2.4). The number of forward passes is fixed, and independent of the number of tokens.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -137,11 +138,12 @@ def fill_canvas(
     if mesh is not None:
         split = NamedSharding(mesh, sharding.batch_spec())
         state, constants = jax.device_put((state, constants), split)
-    for number in range(max(map(len, plans))):
-        passes = [plan[number] if number < len(plan) else _NOTHING for plan in plans]
-        state = _unmask(bert, options, params, state, constants, banned_bias, np.array(passes, np.int32), ids, number)
-        if on_pass is not None:
-            on_pass(_filled(state, canvas))
+    with contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh):
+        for number in range(max(map(len, plans))):
+            passes = np.array([plan[number] if number < len(plan) else _NOTHING for plan in plans], np.int32)
+            state = _unmask(bert, options, params, state, constants, banned_bias, passes, ids, number)
+            if on_pass is not None:
+                on_pass(_filled(state, canvas))
     return _filled(state, canvas)
 
 

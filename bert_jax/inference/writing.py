@@ -73,7 +73,7 @@ class WritingPipeline(Pipeline):
             for start in range(0, len(numbers), size):
                 part = numbers[start : start + size]
                 # Further rows of nothing keep the shape, so that each is compiled once.
-                count = size if len(numbers) > size else -(-len(part) // self.model.parts) * self.model.parts
+                count = -(-min(size, len(numbers)) // self.model.parts) * self.model.parts
                 canvas = self._canvas([rows[i] for i in part], count, length, width, seed)
                 shown = None if on_pass is None else functools.partial(self._show, on_pass, [rows[i] for i in part])
                 filled = fill_canvas(

@@ -14,9 +14,14 @@ POSITIONS = 32
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory, write_small):
+def model(folder):
+    return from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, write_small):
     """A masked LM with random weights, large enough that its predictions differ between positions."""
-    return from_pretrained(
+    return (
         write_small(
             tmp_path_factory.mktemp("generation") / "model", "masked_lm", seed=3, max_position_embeddings=POSITIONS,
             initializer_range=0.6,
@@ -212,3 +217,22 @@ def test_other_prompts_are_errors(model, write):
     with pytest.raises(InputError, match=r"text 0: expected a \[MASK\] to fill, found none"):
         pipeline("fill-in", model)("the cat")
     assert Unmasking() == Unmasking("confidence")
+
+
+def test_all_devices_share_a_batch(folder, tmp_path, on_eight_devices):
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import json
+from bert_jax.inference import pipeline
+prompts, found = ["the cat", "a dog", "the tree"], {{}}
+for options in ({{}}, {{"temperature": 1.0, "num_return_sequences": 4}}, {{"batch_size": 3}}):
+    sides = [
+        pipeline("text-generation", {str(folder)!r}, device=device)(prompts, max_new_tokens=6, **options)
+        for device in (None, "all")
+    ]
+    texts = [[each["generated_text"] for answers in side for each in answers] for side in sides]
+    found[str(options)] = texts[0] == texts[1]
+print(json.dumps(found))
+""")
+    found = on_eight_devices(script)
+    assert len(found) == 3 and all(found.values())
