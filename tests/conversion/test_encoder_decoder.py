@@ -25,7 +25,7 @@ def root(tmp_path_factory):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_logits_are_those_of_transformers(name, root):
-    import torch
+    torch = pytest.importorskip("torch")
 
     model = theirs(name)
     loaded = load_encoder_decoder(saved(root, name))
@@ -43,7 +43,7 @@ def test_the_logits_are_those_of_transformers(name, root):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_losses_are_those_of_torch(smoothing, root):
-    import torch
+    torch = pytest.importorskip("torch")
 
     loaded = load_encoder_decoder(saved(root, "bert_deep"))
     ids, mask = sources()
@@ -104,8 +104,8 @@ def test_a_round_trip_changes_no_bit(name, root, tmp_path):
 
 @pytest.mark.parametrize("name", ["bert_narrow", "roberta"])
 def test_transformers_opens_what_is_saved(name, root, tmp_path):
-    import torch
-    import transformers
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
 
     loaded = load_encoder_decoder(saved(root, name))
     settings = loaded.settings.changed(num_beams=3, max_length=9, no_repeat_ngram_size=2)

@@ -23,7 +23,7 @@ def root(tmp_path_factory):
 
 
 def check_written(model, loaded, **options):
-    import torch
+    torch = pytest.importorskip("torch")
 
     settings = loaded.settings.changed(**options)
     ids, mask = sources()

@@ -129,10 +129,10 @@ def test_a_killed_run_ends_as_one_that_was_not(place, monkeypatch):
 def test_micro_batches_and_packed_rows_have_the_loss_of_their_examples(place):
     job = tasks.build(recipe(place, **{"data.packing": 40, "global_batch_size": 8}))
     batch, params = job.train_source.batch(0), jax.jit(job.init_params)(jax.random.key(0))
-    weights = job.task.weights(batch)
-    whole, _ = job.task.loss(params, batch, None, weights)
+    weights, loss = job.task.weights(batch), jax.jit(job.task.loss)
+    whole, _ = loss(params, batch, None, weights)
     halves = [{name: array[rows] for name, array in batch.items()} for rows in (slice(0, 3), slice(3, 8))]
-    parts = [job.task.loss(params, half, None, weights)[0] for half in halves]
+    parts = [loss(params, half, None, weights)[0] for half in halves]
     assert float(whole) == pytest.approx(float(sum(parts)), rel=1e-5)
     # The examples of the first row, each in a row of its own.
     segments, total = batch["segment_ids"][0], 0.0
@@ -148,9 +148,9 @@ def test_micro_batches_and_packed_rows_have_the_loss_of_their_examples(place):
             "masked_weights": batch["masked_weights"][:1, masked],
             "target_counts": batch["target_counts"][:1],
         }
-        total += float(job.task.loss(params, alone, None, weights)[0])
+        total += float(loss(params, alone, None, weights)[0])
     first = {name: array[:1] for name, array in batch.items()}
-    assert float(job.task.loss(params, first, None, weights)[0]) == pytest.approx(total, rel=1e-4)
+    assert float(loss(params, first, None, weights)[0]) == pytest.approx(total, rel=1e-4)
 
 
 def test_conversations_texts_and_lora(place, tmp_path):
