@@ -13,7 +13,7 @@ from bert_jax.errors import InputError
 
 _TEXTS_AT_ONCE = 256  # prompts that one call of a pipeline takes
 _ORDERS = ("confidence", "entropy", "margin", "random", "left-to-right")
-# Option -> whether it is for --fill only, for generation only, or for both (None).
+# Option -> whether it is for --fill; otherwise it is for answers.
 _OF_FILLING = {"gap_lengths": True, "max_new_tokens": False, "samples": False, "block_length": False, "length": False,
                "min_new_tokens": False, "prefix": False, "truncation": False}  # fmt: skip
 
@@ -26,7 +26,7 @@ def add_verbs(verbs: Any) -> None:
         run_generate,
         "write answers to prompts, or fill in the masks of texts",
         "Needs a model trained by masked diffusion (the recipes masked_diffusion and diffusion_base); --fill works "
-        "with any masked LM. An empty prompt stands for none.",
+        "with any masked LM. For an empty prompt, the model writes a text without one.",
         """bert-jax generate runs/write/model "translate: the cat sleeps" --steps 8
            bert-jax generate runs/base/model "" --samples 5 --temperature 0.9 --top-p 0.95 --seed 1
            bert-jax generate runs/base/model "She [MASK] [MASK] [MASK] the door." --fill --live

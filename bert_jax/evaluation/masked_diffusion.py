@@ -21,8 +21,8 @@ from bert_jax.evaluation.predictions import write_answers
 from bert_jax.inference import PretrainedModel
 from bert_jax.inference.generation import TextGeneration
 from bert_jax.modeling import Bert
-from bert_jax.reports import page
 from bert_jax.tasks.masked_diffusion import HEAD, MaskedDiffusionTask
+from bert_jax.tasks.remembered import read_remembered
 
 _LENGTH = 64  # tokens of an answer, for models that do not say how long theirs are
 BOUNDS = ("diffusion_loss", "diffusion_perplexity", "masked_accuracy")
@@ -50,10 +50,8 @@ class MaskedDiffusionEvaluator(Evaluator):
     @classmethod
     def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
         """Return the columns of `Evaluator.columns`; of a model trained on texts without prompts, only its texts."""
-        found = super().columns(model_dir, given)
-        remembered = super().columns(model_dir, Columns())
-        if not given.text and not remembered.texts and _has_no_prompts(model_dir):
-            found = dataclasses.replace(found, text="")
+        remembered = read_remembered(model_dir).columns
+        found = given.filled(remembered if remembered.wanted else cls.default_columns)
         return dataclasses.replace(found, text="", label="") if found.texts else found
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
@@ -78,10 +76,7 @@ class MaskedDiffusionEvaluator(Evaluator):
             found = encode([answer["generated_text"] for answer in self._generated(rows)])
             scores["exact_match"] = sum(a == b for a, b in zip(found, wanted, strict=True)) / len(rows)
 
-        def sections() -> list[page.Section]:
-            return []
-
-        return Evaluated({name: scores[name] for name in names} | {"examples": len(rows)}, sections)
+        return Evaluated({name: scores[name] for name in names} | {"examples": len(rows)}, list)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
         """Write a generated answer for every row, as `Evaluator.predict` does."""
@@ -113,10 +108,3 @@ class MaskedDiffusionEvaluator(Evaluator):
         length = known.length if known is not None else _LENGTH
         room = self.runner.max_length - self.runner.tokenizer.layout.num_special(True) - 1
         return AnswerRegion(min(length, room), "none")
-
-
-def _has_no_prompts(model_dir: storage.PathLike) -> bool:
-    from bert_jax.tasks.remembered import read_remembered
-
-    columns = read_remembered(model_dir).columns
-    return bool(columns.label) and not columns.text

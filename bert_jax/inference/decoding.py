@@ -5,7 +5,7 @@ are those of transformers 5.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -116,16 +116,29 @@ def _without_repeated_ngrams(scores: jax.Array, tokens: jax.Array, length: jax.A
     return scores.at[jnp.arange(rows)[:, None], tokens[:, size - 1 :]].min(banned)
 
 
-def candidates(scores: jax.Array, settings: GenerationSettings) -> jax.Array:
-    """Return logits `[R, V]` divided by the temperature, -inf for tokens outside `top_k` and `top_p`."""
+class Sampling(Protocol):
+    """Options of sampling: those of `GenerationSettings`, or of `Unmasking`."""
+
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def top_k(self) -> int: ...
+
+    @property
+    def top_p(self) -> float: ...
+
+
+def candidates(scores: jax.Array, settings: Sampling) -> jax.Array:
+    """Return logits `[..., V]` divided by the temperature, -inf for tokens outside `top_k` and `top_p`."""
     scores = scores / settings.temperature
     if 0 < settings.top_k < scores.shape[-1]:
-        least = jax.lax.top_k(scores, settings.top_k)[0][:, -1:]
+        least = jax.lax.top_k(scores, settings.top_k)[0][..., -1:]
         scores = jnp.where(scores < least, -jnp.inf, scores)
     if settings.top_p < 1:
         order = jnp.argsort(scores, axis=-1)  # the most likely token comes last, and always stays
         below = jnp.cumsum(jax.nn.softmax(jnp.take_along_axis(scores, order, axis=-1), axis=-1), axis=-1)
-        cut = (below <= 1 - settings.top_p).at[:, -1].set(False)
+        cut = (below <= 1 - settings.top_p).at[..., -1].set(False)
         scores = jnp.where(jnp.take_along_axis(cut, jnp.argsort(order, axis=-1), axis=-1), -jnp.inf, scores)
     return scores
 

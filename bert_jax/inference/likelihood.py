@@ -118,7 +118,7 @@ class PseudoLogLikelihood(Pipeline):
             yield answer
 
     def _masked_copies(self, text: str, encoded: Encoded, scored: np.ndarray, left_to_right: bool) -> np.ndarray:
-        """Return the rows `[n, S]` of a text, in each of which one of the `n` scored tokens is masked."""
+        """Return the rows `[n, S]` of a text: each masks one of the `n` scored tokens."""
         layout, before = self.tokenizer.layout, len(self.tokenizer.layout.start)
         rows = np.tile(np.array([*layout.start, *encoded[0], *layout.end], np.int32), (len(scored), 1))
         if not left_to_right:

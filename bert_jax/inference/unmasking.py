@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 
 from bert_jax import sharding
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.inference.decoding import candidates
 from bert_jax.inference.programs import mesh_of
 from bert_jax.modeling import Bert, Params
 
@@ -230,17 +231,8 @@ def _draw(logits: jax.Array, keys: jax.Array, options: Unmasking) -> jax.Array:
     """Draw a token for each position, int32 `[B, R]`."""
     if not options.temperature:
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    logits = logits / options.temperature
-    if options.top_k:
-        least = jax.lax.top_k(logits, min(options.top_k, logits.shape[-1]))[0][..., -1:]
-        logits = jnp.where(logits < least, -jnp.inf, logits)
-    if options.top_p < 1:
-        ordered = -jnp.sort(-logits, axis=-1)
-        before = jnp.cumsum(jax.nn.softmax(ordered), axis=-1) - jax.nn.softmax(ordered)
-        least = jnp.where(before < options.top_p, ordered, jnp.inf).min(-1, keepdims=True)
-        logits = jnp.where(logits < least, -jnp.inf, logits)
     noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:]))(keys)
-    return jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
+    return jnp.argmax(candidates(logits, options) + noise, axis=-1).astype(jnp.int32)
 
 
 def _priority(log_probabilities: jax.Array, chosen: jax.Array, keys: jax.Array, order: str) -> jax.Array:

@@ -1,4 +1,4 @@
-"""`EncoderDecoder`: two BERTs, of which the second reads the states of the first and writes a text.
+"""`EncoderDecoder`: two BERTs; the second reads the states of the first and writes a text.
 
 Rothe et al. 2020 (arXiv:1907.12461), "BERT2BERT".
 """

@@ -113,9 +113,7 @@ def _prepared(recipe: Any) -> tuple[Any, ...]:
         held_out = encode_answers(tokenizer, held, data.max_seq_length, region)
         dev = evaluation_features(held_out, tokenizer.mask_id, data.answer_length)
     task = MaskedDiffusionTask(Bert(config, HEAD, setup.compute(recipe)))
-    answers = tokenizer.encode_batch([row.answer or "" for row in rows])
-    counts = np.bincount([min(len(answer) + 1, region.length) for answer in answers])
-    generated = Generated(region.length, region.fill, tuple(counts.tolist()))
+    generated = Generated(region.length, region.fill, tuple(np.bincount(train.answer_lengths).tolist()))
     return task, tokenizer, loaded, train, dev, Remembered(columns, generated=generated)
 
 

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from bert_jax.cli import main
+from bert_jax.cli.generate import _ORDERS
 from bert_jax.conversion.generated import Generated
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.evaluation import evaluate
 from bert_jax.inference import pipeline
+from bert_jax.inference.unmasking import UNMASKING_ORDERS
 from bert_jax.tasks.remembered import Remembered, write_remembered
 
 PROMPTS = ["the cat sat", "a dog"]
@@ -21,6 +23,10 @@ def model(tmp_path_factory, write_small):
                        max_position_embeddings=48)  # fmt: skip
     write_remembered(path, Remembered(Columns("prompt", label="answer"), generated=Generated(8, "random", (0, 0, 1))))
     return path
+
+
+def test_the_help_names_every_order():
+    assert _ORDERS == UNMASKING_ORDERS
 
 
 def run(capsys, *words):

@@ -115,9 +115,11 @@ class AnswerFeatures(Features):
 
     Attributes:
         answer_starts: int32 `[n]`, the position of the first token of each answer.
+        answer_lengths: int64 `[n]`, the tokens of each answer, one end-of-text token included.
     """
 
     answer_starts: np.ndarray
+    answer_lengths: np.ndarray
 
     token_fills: ClassVar[Mapping[str, int]] = {"token_type_ids": 0, "answer_mask": 0}
 
@@ -215,7 +217,8 @@ def encode_answers(
         )
     begins = encode_prompts(tokenizer, [row.prompt for row in rows], room)
     answers = tokenizer.encode_batch([row.answer or "" for row in rows])
-    sizes = region.sizes(np.array([len(answer) for answer in answers], np.int64))
+    counts = np.array([len(answer) for answer in answers], np.int64)
+    sizes = region.sizes(counts)
     sequences = []
     for begin, answer, size in zip(begins, answers, sizes.tolist(), strict=True):
         kept = answer[: size - 1]
@@ -229,6 +232,7 @@ def encode_answers(
         np.where(prompted, starts, lengths).astype(np.int32),
         np.zeros(len(rows), np.int32),
         starts,
+        np.minimum(counts + 1, region.length),
     )
 
 
