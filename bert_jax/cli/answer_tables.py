@@ -19,6 +19,7 @@ _ANSWERS: dict[str, _Columns] = {
     "classify": {"text": "string", "scores": [{"label": "string"} | _SCORED]},
     "answer": {"question": "string", "answers": [{"answer": "string"} | _SCORED | _SPAN]},
     "text2text": {"text": "string", "generated_text": "string"},
+    "generate": {"prompt": "string", "answers": [{"generated_text": "string", "num_tokens": "int64"} | _SCORED]},
     "rerank": {"query": "string", "answers": [{"corpus_id": "int64", "text": "string"} | _SCORED]},
 }
 _ENTITY = {"entity_group": "string", "word": "string"} | _SCORED | _SPAN
@@ -27,6 +28,7 @@ _NAMED_ENTITY = {"label": "string", "text": "string"} | _SCORED | _SPAN
 _LINKED = {"text": "string", "type": "string"} | _SPAN
 _RELATION = {"head": _LINKED, "relation": "string", "tail": _LINKED} | _SCORED
 _SCORES = {"text": "string"} | _SCORED | {"num_tokens": "int64", "pseudo_perplexity": "double"}
+_FILLED_IN = {"text": "string", "sequence": "string", "tokens": ["string"]} | _SCORED
 _SCORED_TOKEN = {"word": "string", "token": "int64"} | _SCORED | _SPAN
 # Head -> the column of its vectors; the type of a dense vector depends on its size.
 SPARSE, MULTI_VECTOR = [{"token": "string", "weight": "float"}], [["float"]]
@@ -38,6 +40,8 @@ def answer_columns(verb: str, args: argparse.Namespace) -> _Columns:
         return _SCORES | ({"tokens": [_SCORED_TOKEN]} if args.tokens else {})
     if verb == "relations":
         return {"text": "string", "relations": [_RELATION]}
+    if verb == "generate" and args.fill:
+        return _FILLED_IN
     if verb != "tag":
         return _ANSWERS[verb]
     entity = _NAMED_ENTITY if args.labels is not None else _TOKEN_ENTITY if args.strategy == "none" else _ENTITY

@@ -129,7 +129,7 @@ def add_text_flags(parser: argparse.ArgumentParser, what: str = "text") -> None:
     add_batching(parser, what)
     add_dtype(parser)
     shards.add_shards(parser, f"{what}s, as for --file")
-    parser.set_defaults(emit=print_json, pipe=None, counted=0)
+    parser.set_defaults(emit=print_json, pipe=None, counted=0, live=False)
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
@@ -270,10 +270,14 @@ def run_text2text(args: argparse.Namespace) -> int:
 
 def _text2text(args: argparse.Namespace) -> None:
     names = ("num_beams", "max_length", "min_length", "length_penalty", "no_repeat_ngram_size", "temperature", "top_k",
-             "top_p", "seed")  # fmt: skip
+             "top_p")  # fmt: skip
     options = {name: getattr(args, name) for name in names} | {"do_sample": args.sample}
 
-    for text, answer in answers_of(args, "text2text-generation", lambda pipe, texts: pipe(texts, **options)):
+    def ask(pipe: Any, texts: list[str]) -> Any:
+        # Another seed for each call, since the random numbers of a text depend on its place in the call.
+        return pipe(texts, seed=args.seed + args.counted, **options)
+
+    for text, answer in answers_of(args, "text2text-generation", ask):
         if args.json:
             args.emit({"text": text, **answer})
         else:
@@ -352,21 +356,21 @@ def _open(args: argparse.Namespace, task: str) -> Any:
     return args.pipe
 
 
-def answers_of(args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each input text with the pipeline's answer."""
+def answers_of(
+    args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any], at_once: int = TEXTS_AT_ONCE
+) -> Iterator[tuple[str, Any]]:
+    """Yield each input text with the pipeline's answer; `ask` is called with `at_once` texts at a time."""
     if args.batch_size is not None and args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     texts = stream.Texts(args, may_be_empty=bool(args.shards))
     left = iter(texts)
-    chunk = list(
-        itertools.islice(left, TEXTS_AT_ONCE)
-    )  # read before the model is opened, so that errors in texts come first
+    chunk = list(itertools.islice(left, at_once))  # read before the model is opened, so that errors in texts come first
     pipe = _open(args, task)
-    with stream.counting(not args.shards and (args.json or bool(args.out))) as done:
+    with stream.counting(not (args.shards or args.live) and (args.json or bool(args.out))) as done:
         while chunk:
             yield from zip(chunk, ask(pipe, chunk), strict=True)
             done(len(chunk))
             args.counted += len(chunk)
-            chunk = list(itertools.islice(left, TEXTS_AT_ONCE))
+            chunk = list(itertools.islice(left, at_once))
     if texts.skipped:
         complain(f"bert-jax: {texts.skipped:,} lines skipped")

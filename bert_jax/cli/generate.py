@@ -2,16 +2,16 @@
 
 import argparse
 import contextlib
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.cli import stream
-from bert_jax.cli.output import complain, print_json, print_table
-from bert_jax.cli.verbs import add_dtype, add_verb
+from bert_jax.cli import shards
+from bert_jax.cli.ask import add_text_flags, answers_of, run_over_texts
+from bert_jax.cli.output import print_table
+from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
 
-_TEXTS_AT_ONCE = 256  # prompts that one call of a pipeline takes
+_PROMPTS_AT_ONCE = 256  # prompts that one call of a pipeline takes
 _ORDERS = ("confidence", "entropy", "margin", "random", "left-to-right")
 # Option -> whether it is for --fill; otherwise it is for answers.
 _OF_FILLING = {"gap_lengths": True, "max_new_tokens": False, "samples": False, "block_length": False, "length": False,
@@ -32,9 +32,9 @@ def add_verbs(verbs: Any) -> None:
            bert-jax generate runs/base/model "She [MASK] [MASK] [MASK] the door." --fill --live
            bert-jax generate runs/write/model --file prompts.txt --json""",
     )
+    shards.add_answer_files(parser)
+    add_text_flags(parser, "prompt")
     add = parser.add_argument
-    add("model", metavar="MODEL", help="a model directory")
-    stream.add_flags(parser, "prompt")
     add("--fill", action="store_true", help="fill in the mask tokens of the texts instead of writing answers")
     add("--steps", type=int, default=0, metavar="N",
         help="forward passes (default: half as many as tokens)")  # fmt: skip
@@ -64,50 +64,35 @@ def add_verbs(verbs: Any) -> None:
     add("--gap-lengths", metavar="N,N",
         help="with --fill, numbers of tokens to try for each gap; the text with the best score is printed")  # fmt: skip
     add("--live", action="store_true", help="show the texts after each forward pass, where _ is a token to come")
-    add("--json", action="store_true", help="print one JSON object per prompt instead of tables")
-    add("--batch-size", type=int, metavar="N", help="prompts in a forward pass (default: chosen for the device)")
-    add_dtype(parser)
 
 
 def run_generate(args: argparse.Namespace) -> int:
     """Print generated texts."""
+    if args.live and args.shards:
+        raise InputError("--live: expected no --shards, found it")
+    return run_over_texts(args, "generate", _generate)
+
+
+def _generate(args: argparse.Namespace) -> None:
     options = _options(args)
-    texts = stream.Texts(args)
-    left = iter(texts)
-    chunk = list(
-        itertools.islice(left, _TEXTS_AT_ONCE)
-    )  # read before the model is opened, so that its errors come first
-    from bert_jax.inference import pipeline
 
-    device = "all" if args.file else None
-    pipe = pipeline("fill-in" if args.fill else "text-generation", args.model, args.dtype, args.batch_size, device)
-    with stream.counting(args.json and not args.live) as done:
-        while chunk:
-            with _live(args.live) as on_pass:
-                found = pipe(chunk, on_pass=on_pass, **options)
-            for prompt, answers in zip(chunk, found, strict=True):
-                _print(args, prompt, answers)
-            done(len(chunk))
-            chunk = list(itertools.islice(left, _TEXTS_AT_ONCE))
-    if texts.skipped:
-        complain(f"bert-jax: {texts.skipped:,} lines skipped")
-    return 0
+    def ask(pipe: Any, prompts: list[str]) -> Any:
+        with _live(args.live) as on_pass:
+            # Another seed for each call, since the random numbers of a prompt depend on its place in the call.
+            return pipe(prompts, on_pass=on_pass, seed=args.seed + args.counted, **options)
 
-
-def _print(args: argparse.Namespace, prompt: str, found: Any) -> None:
-    answers = [found] if args.fill else found
-    if args.json:
-        print_json({"text": prompt, **found} if args.fill else {"prompt": prompt, "answers": answers})
-        return
-    text = "sequence" if args.fill else "generated_text"
-    rows = [(f"{answer['score']:.3f}", answer[text]) for answer in answers]
-    print_table(prompt or "(no prompt)", ("log-probability", "text"), rows)
+    task = "fill-in" if args.fill else "text-generation"
+    for prompt, found in answers_of(args, task, ask, _PROMPTS_AT_ONCE):
+        if args.json:
+            args.emit({"text": prompt, **found} if args.fill else {"prompt": prompt, "answers": found})
+            continue
+        text = "sequence" if args.fill else "generated_text"
+        rows = [(f"{answer['score']:.3f}", answer[text]) for answer in ([found] if args.fill else found)]
+        print_table(prompt or "(no prompt)", ("log-probability", "text"), rows)
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of the pipeline. Raises InputError where one is for the other pipeline."""
-    if args.batch_size is not None and args.batch_size < 1:
-        raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     given = {name: value for name in _OF_FILLING if (value := getattr(args, name)) is not None}
     for name in given:
         if _OF_FILLING[name] != args.fill:
@@ -124,7 +109,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         if not all(part.isdigit() for part in parts):
             raise InputError(f"--gap-lengths: expected numbers such as 1,2,3, found {given['gap_lengths']!r}")
         given["gap_lengths"] = tuple(map(int, parts))
-    names = ("steps", "order", "temperature", "top_k", "top_p", "remasking", "seed")
+    names = ("steps", "order", "temperature", "top_k", "top_p", "remasking")
     return given | {name: getattr(args, name) for name in names} | {"forbidden": tuple(args.forbid)}
 
 

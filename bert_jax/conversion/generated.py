@@ -1,13 +1,11 @@
 """What `bert_jax.json` records of a model of masked diffusion: how long the answers of its training were."""
 
 import dataclasses
-import json
 from typing import Any
 
 from bert_jax import storage
+from bert_jax.conversion.record import RECORD
 from bert_jax.errors import InputError
-
-RECORD = "bert_jax.json"  # beside the weights; transformers ignores it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +31,6 @@ def read_generated(directory: storage.PathLike) -> Generated | None:
     """
     path = storage.Path(directory) / RECORD
     return generated_of(storage.read_json(path).get("generated"), path) if path.exists() else None
-
-
-def write_generated(directory: storage.Path, generated: Generated | None) -> None:
-    """Write the file of a model of masked diffusion; nothing for other models."""
-    if generated is not None:
-        content = {"generated": dataclasses.asdict(generated)}
-        storage.write_atomically(directory / RECORD, json.dumps(content, indent=2).encode() + b"\n")
 
 
 def generated_of(value: Any, path: storage.Path) -> Generated | None:

@@ -13,12 +13,11 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
-from bert_jax.conversion.generated import write_generated
 from bert_jax.conversion.gliner import GLINER_FILE, gliner_json
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import is_encoder_decoder, open_model
-from bert_jax.conversion.relation_settings import write_relation_settings
+from bert_jax.conversion.record import write_record
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.model_files import check_keys
@@ -296,10 +295,10 @@ def _write_directory(
         if generation is not None:
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
         if model.head == "masked_lm":
-            write_generated(beside, settings.generated)
+            write_record(beside, generated=settings.generated)
         if model.head == "sequence_classification":
             sentence_transformers_writing.write_cross_encoder(beside, settings)
-            write_relation_settings(beside, settings.relations)
+            write_record(beside, relations=settings.relations)
             if settings.activation:
                 activation = sentence_transformers_writing.torch_activation(settings.activation)
                 described["sentence_transformers"] = {"activation_fn": activation}

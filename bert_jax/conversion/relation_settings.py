@@ -1,10 +1,7 @@
 """How a model of relation extraction marks entities, which `bert_jax.json` in its directory records."""
 
-import dataclasses
-import json
-
 from bert_jax import storage
-from bert_jax.conversion.generated import RECORD
+from bert_jax.conversion.record import RECORD
 from bert_jax.data.finetuning.entity_markers import MARKERS, RelationSettings
 from bert_jax.errors import InputError
 
@@ -27,10 +24,3 @@ def read_relation_settings(directory: storage.PathLike) -> RelationSettings | No
             f"{path}: relations: expected markers, one of {', '.join(MARKERS)}, and a null_label, found {found!r:.80}"
         )
     return RelationSettings(markers, null)
-
-
-def write_relation_settings(directory: storage.Path, settings: RelationSettings | None) -> None:
-    """Write the file of a model of relation extraction; nothing for other models."""
-    if settings is not None:
-        content = {"relations": dataclasses.asdict(settings)}
-        storage.write_atomically(directory / RECORD, json.dumps(content, indent=2).encode() + b"\n")

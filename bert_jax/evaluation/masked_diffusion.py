@@ -15,28 +15,28 @@ from bert_jax.data.finetuning.answers import (
 )
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.invalid_rows import InvalidRows
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError
 from bert_jax.evaluation.driver import Evaluated, Evaluator
 from bert_jax.evaluation.predictions import write_answers
 from bert_jax.inference import PretrainedModel
 from bert_jax.inference.generation import TextGeneration
+from bert_jax.metrics.generation import choose_text_metrics, text_scores
 from bert_jax.modeling import Bert
 from bert_jax.tasks.masked_diffusion import HEAD, MaskedDiffusionTask
 from bert_jax.tasks.remembered import read_remembered
 
 _LENGTH = 64  # tokens of an answer, for models that do not say how long theirs are
 BOUNDS = ("diffusion_loss", "diffusion_perplexity", "masked_accuracy")
-GENERATED = ("exact_match",)
 
 
 class MaskedDiffusionEvaluator(Evaluator):
     """Evaluate a model of masked diffusion, or any masked LM, on answers to prompts.
 
     `diffusion_loss` is the bound of the negative log-likelihood of a token of an answer, its end included, in nats;
-    `diffusion_perplexity` is exp of it. `exact_match` is the share of the answers that the model generates without
-    randomness, in half as many forward passes as tokens; only answers to prompts have it. `predict` writes one object
-    per row to a `.jsonl` file: `prompt` (the last message of a conversation), `generated_text` and `score`, the mean
-    log-probability of its tokens. A table has columns of the last two.
+    `diffusion_perplexity` is exp of it. For answers to prompts, `bert_jax.metrics.generation.TEXT_METRICS` compare the
+    answers that the model generates without randomness, in half as many forward passes as tokens, with those in the
+    data. `predict` writes one object per row to a `.jsonl` file: `prompt` (the last message of a conversation),
+    `generated_text` and `score`, the mean log-probability of its tokens. A table has columns of the last two.
     """
 
     head = HEAD
@@ -57,11 +57,11 @@ class MaskedDiffusionEvaluator(Evaluator):
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
         """Score the model by the bound of its answers, and by the answers that it generates."""
         prompted = bool(columns.text or columns.texts)
-        known = (*BOUNDS, *GENERATED) if prompted else BOUNDS
-        for name in metric_names:
-            if name not in known:
-                raise InputError(f"metrics: {name!r} is no metric of these data{did_you_mean(name, known)}")
-        names = metric_names or known
+        wanted = [name for name in metric_names if name not in BOUNDS]
+        if wanted and not prompted:
+            raise InputError(f"metrics: expected {', '.join(BOUNDS)} for texts without prompts, found {wanted[0]!r}")
+        of_texts = choose_text_metrics(wanted) if wanted or (prompted and not metric_names) else ()
+        names = tuple(metric_names) or (*BOUNDS, *of_texts)
         rows = list(invalid.fitting(read_answers(data, columns, invalid)))
         scores: dict[str, float] = {}
         if any(name in BOUNDS for name in names):
@@ -69,13 +69,9 @@ class MaskedDiffusionEvaluator(Evaluator):
             noisy = evaluation_features(features, self.runner.tokenizer.mask_id, self._region().length)
             batches, predictions = self.predictor.batches(noisy)
             scores |= self.task.score(predictions, batches)
-        if any(name in GENERATED for name in names):
-            # Compared as tokens, which may lack case and spaces.
-            encode = self.runner.tokenizer.encode_batch
-            wanted = encode([row.answer or "" for row in rows])
-            found = encode([answer["generated_text"] for answer in self._generated(rows)])
-            scores["exact_match"] = sum(a == b for a, b in zip(found, wanted, strict=True)) / len(rows)
-
+        if of_texts:
+            written = [answer["generated_text"] for answer in self._generated(rows)]
+            scores |= text_scores(of_texts, written, [row.answer or "" for row in rows], self.runner.tokenizer)
         return Evaluated({name: scores[name] for name in names} | {"examples": len(rows)}, list)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:

@@ -92,7 +92,8 @@ class SequenceToSequenceEvaluator(Evaluator):
             batches, predictions = self.predictor.batches(features)
             scores = self.task.score(predictions, batches)
         if of_texts:
-            scores |= text_scores(of_texts, self._texts(rows), [row.label or "" for row in rows])
+            targets = [row.label or "" for row in rows]
+            scores |= text_scores(of_texts, self._texts(rows), targets, self.runner.tokenizer)
         names = tuple(metric_names) or (*_TOKEN_METRICS, *of_texts)
         return Evaluated({name: scores[name] for name in names} | {"examples": len(rows)}, list)
 

@@ -79,10 +79,10 @@ class TextGeneration(WritingPipeline):
             if value:
                 positive(name, value)
         drafts = self._drafts(len(listed) * count, length, max_new_tokens, min_new_tokens, prefix, seed)
-        window = self._window(max(draft.total for draft in drafts), options.block_length)
+        windows = [self._window(draft.total, options.block_length) for draft in drafts]
         todo = list(range(len(drafts)))
         while todo:
-            rows = [self._row(i // count, i, listed[i // count], drafts[i], window, truncation) for i in todo]
+            rows = [self._row(i // count, i, listed[i // count], drafts[i], windows[i], truncation) for i in todo]
             for i, filled in zip(todo, self._generate(rows, options, steps, seed, forbidden, on_pass), strict=True):
                 drafts[i].extend(filled, self._end)
             todo = [i for i in todo if not drafts[i].complete]

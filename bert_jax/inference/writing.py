@@ -69,11 +69,13 @@ class WritingPipeline(Pipeline):
         banned[self._tokens("forbidden", forbidden)] = True
         found: list[Any] = [None] * len(rows)
         for numbers, length, width in self._chunks(rows):
-            size = self.batch_size or rows_within(self._most_logits() // (width * len(banned)), 1) * self.model.parts
+            most = rows_within(self._most_logits() // (width * len(banned)), 1) * self.model.parts
+            size = most if self.batch_invariant else self.batch_size or most
             for start in range(0, len(numbers), size):
                 part = numbers[start : start + size]
-                # Further rows of nothing keep the shape, so that each is compiled once.
-                count = -(-min(size, len(numbers)) // self.model.parts) * self.model.parts
+                # Empty rows keep the shape, so that each is compiled once.
+                count = size if self.batch_invariant else min(size, len(numbers))
+                count = -(-count // self.model.parts) * self.model.parts
                 canvas = self._canvas([rows[i] for i in part], count, length, width, seed)
                 shown = None if on_pass is None else functools.partial(self._show, on_pass, [rows[i] for i in part])
                 filled = fill_canvas(

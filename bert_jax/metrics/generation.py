@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.tokenization import Tokenizer
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 # Metric -> the package that computes it; "" = none.
@@ -33,7 +34,9 @@ def _is_installed(package: str) -> bool:
     return not package or importlib.util.find_spec(package) is not None
 
 
-def text_scores(names: Sequence[str], written: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def text_scores(
+    names: Sequence[str], written: Sequence[str], references: Sequence[str], tokenizer: Tokenizer | None = None
+) -> dict[str, float]:
     """Return metrics of `TEXT_METRICS` of texts against one reference each.
 
     Exact matches are a share from 0 to 1, up to spaces at the ends. BLEU and chrF are those of sacrebleu for a corpus,
@@ -43,7 +46,12 @@ def text_scores(names: Sequence[str], written: Sequence[str], references: Sequen
         names: the metrics.
         written: the texts.
         references: the reference of each.
+        tokenizer: reads texts and references; what it does not keep, such as capitals, is not compared.
     """
+    if tokenizer is not None:
+        written, references = (
+            [tokenizer.decode(ids) for ids in tokenizer.encode_batch(list(texts))] for texts in (written, references)
+        )
     scores: dict[str, float] = {}
     if "exact_match" in names:
         pairs = zip(written, references, strict=True)

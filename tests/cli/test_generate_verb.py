@@ -9,7 +9,9 @@ from bert_jax.cli import main
 from bert_jax.cli.generate import _ORDERS
 from bert_jax.conversion.generated import Generated
 from bert_jax.data.finetuning.columns import Columns
+from bert_jax.errors import InputError
 from bert_jax.evaluation import evaluate
+from bert_jax.evaluation.masked_diffusion import BOUNDS
 from bert_jax.inference import pipeline
 from bert_jax.inference.unmasking import UNMASKING_ORDERS
 from bert_jax.tasks.remembered import Remembered, write_remembered
@@ -81,6 +83,7 @@ def test_masks_are_filled_in(model, capsys, tmp_path):
         (["the [MASK]", "--fill", "--samples", "2"], "--samples: expected no --fill, found it"),
         (["the [MASK]", "--fill", "--gap-lengths", "a"], "expected numbers such as 1,2,3, found 'a'"),
         (["the cat", "--fill"], "text 0: expected a [MASK] to fill, found none"),
+        (["--shards", "a.txt", "--out", "answers", "--live"], "--live: expected no --shards, found it"),
         (["the", "--batch-size", "0"], "--batch-size: expected a positive integer, found 0"),
         (["the", "--temperature", "-1"], "temperature: expected at least 0, found -1.0"),
         (["the", "--length", "short"], "length: expected auto, free, sampled or a number of tokens, found 'short'"),
@@ -106,8 +109,11 @@ def test_evaluate_and_predict(model, capsys, tmp_path):
     assert scores["exact_match"] == 0.5 and scores["examples"] == 2
     assert scores["diffusion_perplexity"] == pytest.approx(np.exp(scores["diffusion_loss"]))
     assert evaluate(model, str(table), metric_names=("exact_match",)) == {"exact_match": 0.5, "examples": 2}
-    status, _, err = run(capsys, "evaluate", "--model", model, "--data", table, "--metrics", "bleu")
-    assert status == 2 and "metrics: 'bleu' is no metric of these data" in err
+    status, _, err = run(capsys, "evaluate", "--model", model, "--data", table, "--metrics", "blue")
+    assert status == 2 and "metrics: 'blue' is not a metric of texts; did you mean 'bleu'?" in err
+    shouted = tmp_path / "shouted.jsonl"  # the tokenizer is uncased
+    shouted.write_text("".join(json.dumps(row | {"answer": row["answer"].upper()}) + "\n" for row in rows))
+    assert evaluate(model, str(shouted), metric_names=("exact_match",))["exact_match"] == 0.5
     status, _, _ = run(capsys, "predict", "--model", model, "--data", table, "--out", tmp_path / "out.jsonl")
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert status == 0 and [each["generated_text"] for each in written] == answers
@@ -121,3 +127,31 @@ def test_evaluate_and_predict(model, capsys, tmp_path):
     assert status == 0, err
     assert (tmp_path / "c.tsv").read_text().splitlines()[1].startswith(answers[0])
     assert evaluate(model, str(tmp_path / "chats.jsonl"))["examples"] == 1
+    write_remembered(model, Remembered(Columns(label="answer"), generated=Generated(8, "random", (0, 0, 1))))
+    assert set(evaluate(model, str(table))) == {*BOUNDS, "examples"}
+    with pytest.raises(InputError, match="for texts without prompts, found 'bleu'"):
+        evaluate(model, str(table), metric_names=("bleu",))
+
+
+def test_each_call_of_the_pipeline_has_its_own_random_numbers(model, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_jax.cli.generate._PROMPTS_AT_ONCE", 2)
+    (tmp_path / "prompts.txt").write_text("the cat\n" * 6)
+    sampled = ["--temperature", "1", "--length", "6", "--json"]
+    status, out, _ = run(capsys, "generate", model, "--file", tmp_path / "prompts.txt", *sampled)
+    assert status == 0 and len({json.loads(line)["answers"][0]["generated_text"] for line in out.splitlines()}) == 6
+
+
+def test_resumed_shards_hold_the_answers_of_one_run(model, capsys, tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"{number}.txt").write_text("the cat\na dog on a tree\n\n" * (number + 1))
+    words = ["generate", model, "--shards", tmp_path / "in", "--length", "4", "--temperature", "1"]
+    assert run(capsys, *words, "--out", tmp_path / "whole")[0] == 0
+    assert run(capsys, *words, "--out", tmp_path / "again")[0] == 0
+    (tmp_path / "again" / "1.jsonl").unlink()
+    assert run(capsys, *words, "--out", tmp_path / "again")[0] == 0
+    for number in range(3):
+        name = f"{number}.jsonl"
+        written = (tmp_path / "whole" / name).read_text()
+        assert (tmp_path / "again" / name).read_text() == written
+        assert len(written.splitlines()) == 3 * (number + 1)

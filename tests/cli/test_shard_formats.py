@@ -32,6 +32,7 @@ def folder(tmp_path_factory, write_small):
         ("answer", "question_answering", {}),
         ("fill-mask", "masked_lm", {}),
         ("score", "masked_lm", {}),
+        ("generate", "masked_lm", {"max_position_embeddings": 48}),
         ("relations", "sequence_classification", {"num_labels": 2, "initializer_range": 0.5}),
         ("sentence_embedding", "sentence_embedding", {"pooling": "mean"}),
         ("sparse_embedding", "sparse_embedding", {"initializer_range": 0.5}),
@@ -54,13 +55,15 @@ VERBS = {
     "score": [],
     "relations": ["--tagger", "TAGGER"],
     "score --tokens": ["--tokens"],
+    "generate": ["--length", "4", "--samples", "2", "--temperature", "1"],
+    "generate --fill": ["--fill"],
 }
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_tables_hold_what_json_lines_hold(folder, tmp_path, name):
     verb, files = name.split()[0], folder / "in"
-    if verb == "fill-mask":
+    if name in ("fill-mask", "generate --fill"):
         (tmp_path / "in").mkdir()
         files = tmp_path / "in"
         (files / "a.txt").write_text("the [MASK] sat on a [MASK]\na [MASK]\n")

@@ -219,6 +219,21 @@ def test_other_prompts_are_errors(model, write):
     assert Unmasking() == Unmasking("confidence")
 
 
+def test_with_batch_invariant_the_bits_of_an_answer_do_not_depend_on_the_batch(model, monkeypatch):
+    seen, fill = [], writing.fill_canvas
+    monkeypatch.setattr(writing, "fill_canvas", lambda *given: seen.append(given[2].open.shape) or fill(*given))
+    write = pipeline("text-generation", model, batch_invariant=True, max_new_tokens=6)
+    prompts = ["the cat", "a dog", "the red cat sat on the tree"] * 3
+    together = write(prompts, batch_size=2)  # which is ignored
+    assert together == [write([prompt], seed=0)[0] for prompt in prompts]
+    gaps = pipeline("fill-in", model, batch_invariant=True)
+    assert gaps(["the [MASK] sat", "a [MASK] dog", "on a [MASK] tree"])[0] == gaps("the [MASK] sat")
+    assert len(set(seen)) == 2  # a shape for six tokens and one for a gap
+    write = pipeline("text-generation", model, max_new_tokens=6)
+    write(prompts[:1])
+    assert seen[-1][0] == 1
+
+
 def test_all_devices_share_a_batch(folder, tmp_path, on_eight_devices):
     script = tmp_path / "script.py"
     script.write_text(f"""
