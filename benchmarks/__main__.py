@@ -54,6 +54,12 @@ def _latency(args: argparse.Namespace) -> None:
     latency.main(_minilm(args), args.turns, args.record)
 
 
+def _likelihood(args: argparse.Namespace) -> None:
+    from benchmarks import likelihood
+
+    likelihood.main(args.data / "glue" / "SST-2", args.turns, args.record)
+
+
 def _loop(args: argparse.Namespace) -> None:
     from benchmarks import loop
 
@@ -215,6 +221,8 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
             {"turns": 3, "record": None}),
     "first_answer": (_first_answer, "seconds from the start of a process to its first answer",
                      {"data": DATA, "model": None, "turns": 7}),
+    "likelihood": (_likelihood, "speed of pseudo-log-likelihoods beside loops that mask one token at a time",
+                   {"data": DATA, "turns": 5, "record": None}),
     "batch_invariance": (_batch_invariance, "equal bits of a text in every batch, and what they cost",
                          {"data": DATA, "model": None, "turns": 7}),
     "serving": (_serving, "requests/s and latency of `bert-jax serve`, and of sentence-transformers behind starlette",

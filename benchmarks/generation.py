@@ -18,6 +18,7 @@ from bert_jax import recipes
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.inference import pipeline
+from bert_jax.metrics.generation import distinct_ngrams
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 from bert_jax.tokenization.training import train_wordpiece
 from bert_jax.training.loop import train
@@ -57,12 +58,6 @@ class Trigrams:
         return math.exp(-np.mean(logs))
 
 
-def distinct(texts: Sequence[Sequence[int]], order: int) -> float:
-    """Return the share of the n-grams of texts that are different (Li et al. 2016, arXiv:1510.03055)."""
-    grams = [tuple(text[i : i + order]) for text in texts for i in range(len(text) - order + 1)]
-    return len(set(grams)) / len(grams)
-
-
 def main(corpus: Sequence[str], workdir: Path, steps: int, record: Path | None) -> None:
     """Train both models, let them write, and print a table.
 
@@ -89,8 +84,8 @@ def main(corpus: Sequence[str], workdir: Path, steps: int, record: Path | None) 
             print("\n".join(texts[:3]), flush=True)
     print("| text | perplexity by trigrams | distinct 1 | distinct 2 |\n|---|---|---|---|")
     for name, texts in samples.items():
-        row = {"text": name, "perplexity": judge.perplexity(texts), "distinct_1": distinct(texts, 1),
-               "distinct_2": distinct(texts, 2), "steps": steps}  # fmt: skip
+        row = {"text": name, "perplexity": judge.perplexity(texts), "distinct_1": distinct_ngrams(texts, 1),
+               "distinct_2": distinct_ngrams(texts, 2), "steps": steps}  # fmt: skip
         append(record, row)
         print(f"| {name} | {row['perplexity']:.0f} | {row['distinct_1']:.3f} | {row['distinct_2']:.3f} |")
 

@@ -25,12 +25,15 @@ from bert_jax.training.state import initial_state
 
 TURN = 20  # steps
 WARM_UP = 50  # steps before the first turn, so that a checkpoint is written amid a turn and not after it
+TRACED = 40  # steps of the trace
 HELD = 8  # batches of the steps alone
 PARTS = ("input", "logging", "checkpoint", "evaluation")  # the loop waits for these
 
 
 def main(steps: int, record: Path | None) -> None:
     """Print the seconds of a step of a run, and of the step alone, in alternation; append them to a JSON lines file.
+
+    A trace of a run says in which share of its time no program computes.
 
     Args:
         steps: steps of the run, which pretrains a BERT-mini on pairs of 128 tokens, 16 a step.
@@ -52,6 +55,7 @@ def main(steps: int, record: Path | None) -> None:
                 advance[name](TURN)
                 spent[name].append(time.perf_counter() - start)
         run.close()
+        idle = _idle_share(recipe, Path(directory))
         lines = [json.loads(line) for line in Path(directory, "run", "metrics.jsonl").read_text().splitlines()]
     count, logged = turns * TURN, [line for line in lines if line["step"] > WARM_UP]
     waited = {part: sum(line.get(f"train/{part}_seconds", 0.0) for line in logged) for part in PARTS}
@@ -60,9 +64,11 @@ def main(steps: int, record: Path | None) -> None:
     ratios = [a / b - 1 for a, b in zip(spent["run"], spent["alone"], strict=True)]
     error = statistics.stdev(ratios) / len(ratios) ** 0.5
     row |= {"steps": count, "share": round(statistics.mean(ratios), 4), "standard_error": round(error, 4)}
+    row["idle_share"] = round(idle, 5)
     print(f"a step of the run {row['run_ms']:.1f} ms, alone {row['alone_ms']:.1f} ms: "
           f"{row['share']:.1%} ± {error:.1%} more")  # fmt: skip
     print("waits of the run for each step, ms: " + ", ".join(f"{part} {row[f'{part}_ms']:.2f}" for part in PARTS))
+    print(f"no program computes in {idle:.2%} of a trace of {TRACED} steps")
     append(record, row)
 
 
@@ -101,6 +107,23 @@ def _steps_alone(recipe: ConfigDict) -> Callable[[int], None]:
         jax.block_until_ready(state)
 
     return run
+
+
+def _idle_share(recipe: ConfigDict, directory: Path) -> float:
+    """Return the share of a trace of a run, with a line of metrics and a checkpoint, in which no program computes."""
+    recipe = recipe.copy_and_resolve_references()
+    recipe.num_steps, recipe.profile = WARM_UP + TRACED, (WARM_UP // 2, TRACED)
+    recipe.log_every = recipe.checkpoint_every = WARM_UP // 2 + TRACED // 2
+    training.train(recipe, f"{directory}/traced", progress=False)
+    (trace,) = (directory / "traced" / "profile").rglob("*.xplane.pb")
+    lines = (line for plane in jax.profiler.ProfileData.from_file(str(trace)).planes for line in plane.lines)
+    events = (event for line in lines for event in line.events if event.name.startswith("ThunkExecutor::Execute"))
+    spans = sorted((event.start_ns, event.end_ns) for event in events)
+    busy, end = 0.0, spans[0][0]
+    for start, stop in spans:
+        busy += max(stop - max(start, end), 0)
+        end = max(end, stop)
+    return 1 - busy / (end - spans[0][0])
 
 
 def _last(states: Any) -> None:

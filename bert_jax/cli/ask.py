@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from bert_jax.cli import answer_tables, shards, stream, vectors
 from bert_jax.cli.output import complain, print_json, print_table, say
 from bert_jax.cli.verbs import add_batching, add_dtype, add_kind, add_prompts, add_vector_sizes, add_verb
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, TextError
 
 TEXTS_AT_ONCE = 4096  # texts that one call of a pipeline takes
 MOST_CONTEXT_BYTES = 16 << 20  # limit of --context
@@ -357,9 +358,10 @@ def _open(args: argparse.Namespace, task: str) -> Any:
 
 
 def answers_of(
-    args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any], at_once: int = TEXTS_AT_ONCE
+    args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any], at_once: int | None = None
 ) -> Iterator[tuple[str, Any]]:
     """Yield each input text with the pipeline's answer; `ask` is called with `at_once` texts at a time."""
+    at_once = at_once or TEXTS_AT_ONCE
     if args.batch_size is not None and args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
     texts = stream.Texts(args, may_be_empty=bool(args.shards))
@@ -368,9 +370,25 @@ def answers_of(
     pipe = _open(args, task)
     with stream.counting(not (args.shards or args.live) and (args.json or bool(args.out))) as done:
         while chunk:
-            yield from zip(chunk, ask(pipe, chunk), strict=True)
+            yield from _answered(texts, chunk, functools.partial(ask, pipe))
             done(len(chunk))
             args.counted += len(chunk)
             chunk = list(itertools.islice(left, at_once))
     if texts.skipped:
-        complain(f"bert-jax: {texts.skipped:,} lines skipped")
+        complain(f"bert-jax: {texts.skipped:,} {'text' if texts.skipped == 1 else 'texts'} skipped")
+
+
+def _answered(
+    texts: stream.Texts, chunk: list[tuple[str, str]], ask: Callable[[list[str]], Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yield texts with their answers, without texts that the model refuses and `texts` skips."""
+    while chunk:
+        given = [text for _, text in chunk]
+        try:
+            answers = ask(given)
+        except TextError as error:
+            where, _ = chunk.pop(error.number)
+            texts.skip(TextError(error.number, error.problem, where))
+            continue
+        yield from zip(given, answers, strict=True)
+        return

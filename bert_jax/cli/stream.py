@@ -35,7 +35,7 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="NAME",
         help=f"name of the JSON field or the column that holds the {what} (default: %(default)s)",
     )
-    add("--skip", action="store_true", help="skip invalid lines and report each (default: stop at the first)")
+    add("--skip", action="store_true", help=f"skip invalid {what}s and report each (default: stop at the first)")
 
 
 class Texts:
@@ -44,7 +44,7 @@ class Texts:
     A blank line is an empty text; among JSON lines, blank lines are ignored.
 
     Attributes:
-        skipped: number of invalid lines that were skipped.
+        skipped: number of invalid texts that were skipped.
     """
 
     def __init__(self, args: argparse.Namespace, may_be_empty: bool = False):
@@ -60,27 +60,34 @@ class Texts:
         self._json = args.jsonl or _plain_name(self._where).endswith(JSON_LINES)
         self.skipped = 0
 
-    def __iter__(self) -> Iterator[str]:
+    def skip(self, error: InputError) -> None:
+        """Report an invalid text. Raises the error unless invalid texts are skipped."""
+        if not self._skip:
+            raise error
+        complain(f"bert-jax: {error}; skipped")
+        self.skipped += 1
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Yield where each text is, and the text."""
         from bert_jax.data.invalid_rows import check_utf8, place
 
         for number, text in enumerate(self._given, 1):
-            check_utf8(f"text {number} of the command line", text)
-            yield text
+            where = f"text {number} of the command line"
+            check_utf8(where, text)
+            yield where, text
         if self._given:
             return
         found = False
         for number, line in self._rows() if self._parquet else self._lines():
+            where = place(self._where, number)
             try:
-                text = self._text(place(self._where, number), line)
+                text = self._text(where, line)
             except InputError as error:
-                if not self._skip:
-                    raise
-                complain(f"bert-jax: {error}; skipped")
-                self.skipped += 1
+                self.skip(error)
                 continue
             if text is not None:
                 found = True
-                yield text
+                yield where, text
         if not found and not self._may_be_empty:
             raise InputError(f"{self._where}: expected texts, found none")
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, TextError, did_you_mean, numbered_from
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import BertOutput
 from bert_jax.tokenization import Tokenizer
@@ -86,17 +86,18 @@ class Pipeline(abc.ABC):
         """Tokenize texts behind the prompt, a window at a time; yield their range in the list and padded arrays."""
         for start in range(0, len(texts), TEXT_WINDOW):
             window = range(start, min(start + TEXT_WINDOW, len(texts)))
-            inputs = self.tokenizer(
-                [prompt + text for text in texts[start : window.stop]],
-                None if pairs is None else pairs[start : window.stop],
-                max_length=self.model.max_length if truncation else None,
-                truncation=truncation,
-            )
+            with numbered_from(start):
+                inputs = self.tokenizer(
+                    [prompt + text for text in texts[start : window.stop]],
+                    None if pairs is None else pairs[start : window.stop],
+                    max_length=self.model.max_length if truncation else None,
+                    truncation=truncation,
+                )
             lengths = inputs["attention_mask"].sum(axis=1)
-            if (longest := int(lengths.max())) > self.model.config.max_position_embeddings:
-                raise InputError(
-                    f"text {start + int(lengths.argmax())}: expected at most the model's "
-                    f"{self.model.config.max_position_embeddings} positions, found {longest} tokens"
+            if (longest := int(lengths.max())) > (positions := self.model.config.max_position_embeddings):
+                raise TextError(
+                    start + int(lengths.argmax()),
+                    f"expected at most the model's {positions} positions, found {longest} tokens",
                 )
             yield window, inputs
 
@@ -260,7 +261,7 @@ def as_texts(texts: str | Sequence[str]) -> list[str]:
     listed = [texts] if isinstance(texts, str) else as_list(texts)
     for i, text in enumerate(listed):
         if not isinstance(text, str):
-            raise InputError(f"text {i}: expected a string, found {type(text).__name__}")
+            raise TextError(i, f"expected a string, found {type(text).__name__}")
     return listed
 
 
@@ -274,9 +275,7 @@ def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
         return items, None
     for i, item in enumerate(items):
         if not isinstance(item, dict) or set(item) != {"text", "text_pair"}:
-            raise InputError(
-                f"text {i}: expected strings only, or dicts of 'text' and 'text_pair' only, found {item!r}"
-            )
+            raise TextError(i, f"expected strings only, or dicts of 'text' and 'text_pair' only, found {item!r}")
     return as_texts([item["text"] for item in items]), as_texts([item["text_pair"] for item in items])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.data.finetuning.answers import encode_prompts
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, TextError
 from bert_jax.inference.base import as_list, positive
 from bert_jax.inference.unmasking import Filled, Unmasking
 from bert_jax.inference.writing import OnPass, RegionRow, WritingPipeline
@@ -104,7 +104,10 @@ class TextGeneration(WritingPipeline):
         known = self.model.settings.generated
         if length == "auto":
             length = "sampled" if known is not None and known.fill == "none" else "free"
-        begin = self.tokenizer.encode(prefix)
+        try:
+            begin = self.tokenizer.encode(prefix)
+        except TextError as error:
+            raise InputError(f"prefix: {error.problem}") from None
         total = longest or (known.length if known is not None else _LONGEST)
         exact = length != "free"
         if length == "free":
@@ -142,9 +145,7 @@ class TextGeneration(WritingPipeline):
             whole = encode_prompts(self.tokenizer, [messages], room + (1 << 30))[0]
             if len(whole) > most:
                 expected = f"at most {most} tokens before an answer of {size}"
-                raise InputError(
-                    f"text {text}: expected {expected}, found {len(whole)}; truncation=True cuts the prompt"
-                )
+                raise TextError(text, f"expected {expected}, found {len(whole)}; truncation=True cuts the prompt")
         context = draft.tokens[len(draft.tokens) - min(len(draft.tokens), room - len(begin)) :]
         region = [self.tokenizer.mask_id] * size
         least = draft.least - len(draft.tokens)
@@ -194,4 +195,4 @@ def _messages(number: int, prompt: Any) -> tuple[str, ...]:
         if all(isinstance(content, str) for content in contents):
             return tuple(contents)
     expected = 'a text or a list of {"role": TEXT, "content": TEXT}'
-    raise InputError(f"text {number}: expected {expected}, found {repr(prompt)[:80]}")
+    raise TextError(number, f"expected {expected}, found {repr(prompt)[:80]}")

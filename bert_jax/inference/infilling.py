@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import TextError
 from bert_jax.inference.base import as_texts, positive
 from bert_jax.inference.unmasking import Filled, Unmasking
 from bert_jax.inference.writing import OnPass, RegionRow, WritingPipeline
@@ -70,7 +70,7 @@ class FillIn(WritingPipeline):
     def _row(self, text: int, number: int, ids: Sequence[int], gap: int) -> RegionRow:
         mask, layout = self.tokenizer.mask_id, self.tokenizer.layout
         if mask not in ids:
-            raise InputError(f"text {text}: expected a {self.tokenizer.id_to_token(mask)} to fill, found none")
+            raise TextError(text, f"expected a {self.tokenizer.id_to_token(mask)} to fill, found none")
         if gap:
             runs = itertools.groupby(ids, key=lambda token: token == mask)
             ids = [token for masked, run in runs for token in ([mask] * gap if masked else run)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, TextError, did_you_mean, numbered_from
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts
 from bert_jax.inference.tagging import Pieces, words_begin
 from bert_jax.tokenization.interface import Encoded
@@ -64,16 +64,17 @@ class PseudoLogLikelihood(Pipeline):
         special = set(self.tokenizer.special_ids)
         for start in range(0, len(texts), TEXT_WINDOW):
             window = texts[start : start + TEXT_WINDOW]
-            for i, encoded in enumerate(self.tokenizer.encode_batch_with_offsets(window), start):
+            with numbered_from(start):
+                rows_of_window = self.tokenizer.encode_batch_with_offsets(window)
+            for i, encoded in enumerate(rows_of_window, start):
                 length = len(encoded[0]) + self.tokenizer.layout.num_special(False)
                 if length > room:
-                    raise InputError(
-                        f"text {i}: expected at most the model's {room} positions, found {length} tokens in "
-                        f"{texts[i][:80]!r}"
+                    raise TextError(
+                        i, f"expected at most the model's {room} positions, found {length} tokens in {texts[i][:80]!r}"
                     )
                 scored = [j for j, id_ in enumerate(encoded[0]) if id_ not in special or self.tokenizer.is_unknown(id_)]
                 if not scored:
-                    raise InputError(f"text {i}: expected a token to score, found none in {texts[i][:80]!r}")
+                    raise TextError(i, f"expected a token to score, found none in {texts[i][:80]!r}")
                 if rows and rows + len(scored) > TEXT_WINDOW:
                     yield chunk
                     chunk, rows = [], 0

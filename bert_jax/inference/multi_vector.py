@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
-from bert_jax.errors import InputError
+from bert_jax.errors import TextError, numbered_from
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, progress_bar
 from bert_jax.inference.scoring import without_single_axes
 from bert_jax.tokenization import Tokenizer
@@ -93,10 +93,11 @@ class MultiVectorEmbedding(Pipeline):
         for first in range(0, len(texts), TEXT_WINDOW):
             window = range(first, min(first + TEXT_WINDOW, len(texts)))
             given = [texts[i] for i in window]
-            rows, lengths = encode_behind_markers(self.tokenizer, settings, given, prompt, longest)
+            with numbered_from(first):
+                rows, lengths = encode_behind_markers(self.tokenizer, settings, given, prompt, longest)
             for i, length in zip(window, lengths, strict=True):
                 if length > longest and not truncation:
-                    raise InputError(f"text {i}: expected at most {longest} tokens, found {length}")
+                    raise TextError(i, f"expected at most {longest} tokens, found {length}")
             yield self._filled(window, rows, settings, task)
 
     def _filled(self, window: range, rows: list[list[int]], settings: MultiVectorSettings, task: str | None) -> _Rows:

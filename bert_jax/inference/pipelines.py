@@ -1,4 +1,4 @@
-"""The function `pipeline`, and the pipelines fill-mask, text-classification and feature-extraction."""
+"""The function `pipeline`, and the pipelines text-classification and feature-extraction."""
 
 import dataclasses
 import re
@@ -12,10 +12,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from bert_jax import sharding
 from bert_jax.conversion.sentence_transformers import embedding_head
 from bert_jax.data.finetuning.windows import averaged, text_windows
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, did_you_mean, numbered_from
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive
 from bert_jax.inference.dense import SentenceEmbedding, Similarity
+from bert_jax.inference.fill_mask import FillMask
 from bert_jax.inference.generation import TextGeneration
 from bert_jax.inference.infilling import FillIn
 from bert_jax.inference.likelihood import PseudoLogLikelihood
@@ -24,7 +25,7 @@ from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.multi_vector import MultiVectorEmbedding, MultiVectorSimilarity
 from bert_jax.inference.relations import RelationExtraction
 from bert_jax.inference.reranking import Rerank
-from bert_jax.inference.scoring import scores_of, softmax
+from bert_jax.inference.scoring import scores_of
 from bert_jax.inference.search import MultiVectorSearch, Search, SparseSearch
 from bert_jax.inference.sparse import SparseEmbedding, SparseSimilarity
 from bert_jax.inference.tagging import TokenClassification
@@ -32,93 +33,8 @@ from bert_jax.inference.text2text import PretrainedEncoderDecoder, Text2TextGene
 from bert_jax.inference.zero_shot import ZeroShotClassification
 from bert_jax.inference.zero_shot_ner import ZeroShotNer
 from bert_jax.storage import PathLike, hub
-from bert_jax.tokenization import Tokenizer
 
 _LONG_TEXTS = 256  # texts whose windows are in memory together
-
-
-class FillMask(Pipeline):
-    """Prediction of the tokens behind `[MASK]` in a text."""
-
-    head = "masked_lm"
-
-    def __call__(
-        self, texts: str | Sequence[str], top_k: int = 5, targets: Sequence[str] | None = None
-    ) -> list[dict[str, Any]] | list[list[Any]]:
-        """Return the most likely tokens for each mask.
-
-        Args:
-            texts: one text or a list of texts, each with one or more mask tokens.
-            top_k: number of tokens per mask.
-            targets: tokens to choose from; None means the whole vocabulary.
-
-        Returns:
-            For one mask a list, the most likely first, of dicts of `score` (probability), `token` (id), `token_str` and
-            `sequence` (the text with the token filled in); for a text with several masks, a list of such lists; for a
-            list of texts, a list.
-
-        Raises:
-            InputError: a text has no mask or is too long, or a target is not one token.
-        """
-        listed = as_texts(texts)
-        top_k = positive("top_k", top_k)
-        choices = None if targets is None else self._targets(targets)
-        answers: list[Any] = [None] * len(listed)
-        for window, inputs in self._windows(listed):
-            places = [np.flatnonzero(row == self.tokenizer.mask_id) for row in inputs["input_ids"]]
-            for i, found in zip(window, places, strict=True):
-                if not len(found):
-                    mask = self.tokenizer.id_to_token(self.tokenizer.mask_id)
-                    raise InputError(f"text {i}: expected a {mask} to fill, found none in {listed[i][:80]!r}")
-            most = max(map(len, places))
-            inputs["masked_positions"] = np.stack([np.pad(found, (0, most - len(found))) for found in places])
-            for rows, lengths, output in self._batches(inputs, ("logits",)):
-                assert output.logits is not None
-                for row, length, logits in zip(rows, lengths, output.logits, strict=True):
-                    ids = inputs["input_ids"][row, :length]
-                    answers[window[row]] = self._answer(ids, places[row], np.asarray(logits), top_k, choices)
-        return answers[0] if isinstance(texts, str) else answers
-
-    def _answer(self, ids: np.ndarray, places: np.ndarray, logits: np.ndarray, top_k: int, choices: Any) -> list[Any]:
-        answers = []
-        for place, row in zip(places, logits, strict=False):  # the logits of padded positions come last
-            probabilities = softmax(row)
-            tokens = np.arange(self.tokenizer.vocab_size) if choices is None else choices
-            best = tokens[np.argsort(-probabilities[tokens], kind="stable")[:top_k]]
-            answers.append([self._filled(ids, place, int(token), probabilities, len(places) == 1) for token in best])
-        return answers[0] if len(answers) == 1 else answers
-
-    def _filled(self, ids: np.ndarray, place: int, token: int, probabilities: np.ndarray, only: bool) -> dict[str, Any]:
-        return {
-            "score": float(probabilities[token]),
-            "token": token,
-            "token_str": self.tokenizer.decode([token], skip_special_tokens=False),
-            "sequence": filled_text(self.tokenizer, ids, place, token, only),
-        }
-
-    def _targets(self, targets: Sequence[str]) -> np.ndarray:
-        ids = []
-        for target in [targets] if isinstance(targets, str) else targets:
-            token = self.tokenizer.token_to_id(target)
-            if token is None:
-                pieces = self.tokenizer.encode(target)
-                if len(pieces) != 1 or self.tokenizer.is_unknown(pieces[0]):
-                    raise InputError(f"target {target!r}: expected one token of the vocabulary, found {len(pieces)}")
-                token = pieces[0]
-            ids.append(token)
-        if not ids:
-            raise InputError("targets: expected at least one token, found none")
-        return np.unique(ids)
-
-
-def filled_text(tokenizer: Tokenizer, ids: np.ndarray, place: int, token: int, only: bool) -> str:
-    """Return the text of `ids [S]` with a token at position `place`.
-
-    Special tokens are left out if it is the `only` mask; with several they stay, so that the others remain visible.
-    """
-    filled = ids.copy()
-    filled[place] = token
-    return tokenizer.decode(filled.tolist(), skip_special_tokens=only)
 
 
 class TextClassification(Pipeline):
@@ -189,7 +105,8 @@ class TextClassification(Pipeline):
         """Yield the logits `[n, C]` of texts that are split into windows, chunk by chunk."""
         for start in range(0, len(texts), _LONG_TEXTS):
             prompt = self.model.settings.prompt()
-            ids = self.tokenizer.encode_batch([prompt + text for text in texts[start : start + _LONG_TEXTS]])
+            with numbered_from(start):
+                ids = self.tokenizer.encode_batch([prompt + text for text in texts[start : start + _LONG_TEXTS]])
             rows, numbers = text_windows(ids, self.tokenizer.layout, max_length, doc_stride)
             lengths = np.array([len(row) for row in rows])
             mask = np.arange(lengths.max()) < lengths[:, None]

@@ -15,7 +15,7 @@ from bert_jax.data.finetuning.entity_markers import (
 )
 from bert_jax.data.finetuning.relations import entity_of
 from bert_jax.data.invalid_rows import InvalidRow
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, TextError, did_you_mean, numbered_from
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_list, positive
 from bert_jax.inference.scoring import scores_of
 
@@ -66,14 +66,15 @@ class RelationExtraction(Pipeline):
             listed = [texts] if isinstance(texts, str) else as_list(texts)
             triples: list[list[dict[str, Any]]] = []
             for start in range(0, len(listed), _TEXTS):
-                triples += self._triples(listed[start : start + _TEXTS], tagger, settings)
+                with numbered_from(start):
+                    triples += self._triples(listed[start : start + _TEXTS], tagger, settings)
             return triples[0] if isinstance(texts, str) else triples
         single = isinstance(texts, dict)
         pairs = [_pair(i, item) for i, item in enumerate([texts] if single else as_list(texts))]
         rows = list(encode_entity_pairs(self.tokenizer, pairs, settings.markers, self.model.max_length))
         for i, row in enumerate(rows):
             if isinstance(row, InvalidRow):
-                raise InputError(f"text {i}: {row}")
+                raise TextError(i, row)
         names = self.model.config.label_names
         count = len(names) if top_k is None else positive("top_k", top_k)
         answers: list[Any] = []
@@ -114,7 +115,7 @@ class RelationExtraction(Pipeline):
     def _triples(self, texts: list[Any], tagger: Tagger, settings: RelationSettings) -> list[list[dict[str, Any]]]:
         for i, text in enumerate(texts):
             if not isinstance(text, str):
-                raise InputError(f"text {i}: expected a text with a tagger, found {type(text).__name__}")
+                raise TextError(i, f"expected a text with a tagger, found {type(text).__name__}")
         pairs, numbers = [], []
         for i, (text, found) in enumerate(zip(texts, tagger(texts), strict=True)):
             spans = [_tagged(entity) for entity in found]
@@ -122,9 +123,9 @@ class RelationExtraction(Pipeline):
             pairs += own
             numbers += [i] * len(own)
         rows = list(encode_entity_pairs(self.tokenizer, pairs, settings.markers, self.model.max_length))
-        for row in rows:
+        for number, row in zip(numbers, rows, strict=True):
             if isinstance(row, InvalidRow) and row.reason != "entities that are too far apart":
-                raise InputError(str(row))
+                raise TextError(number, row)
         fitting = [k for k, row in enumerate(rows) if not isinstance(row, InvalidRow)]
         answers: list[list[dict[str, Any]]] = [[] for _ in texts]
         names = self.model.config.label_names

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.data.finetuning.answers import end_of_text
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, TextError
 from bert_jax.inference.base import Pipeline, rounded_length, rows_within
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.unmasking import Canvas, Filled, Unmasking, fill_canvas
@@ -97,9 +97,7 @@ class WritingPipeline(Pipeline):
         for i, row in enumerate(rows):
             length = len(row.before) + len(row.region) + len(row.after)
             if length > limit:
-                raise InputError(
-                    f"text {row.text}: expected at most the model's {limit} positions, found {length} tokens"
-                )
+                raise TextError(row.text, f"expected at most the model's {limit} positions, found {length} tokens")
             shape = min(rounded_length(length), limit), min(rounded_length(len(row.region)), limit)
             by_shape.setdefault(shape, []).append(i)
         for (length, width), numbers in sorted(by_shape.items(), reverse=True):

@@ -1,4 +1,4 @@
-"""Scores of written texts against reference texts: exact matches, and BLEU, chrF and ROUGE by their libraries."""
+"""Scores of written texts: exact matches, distinct n-grams, and BLEU, chrF and ROUGE by their libraries."""
 
 import importlib
 import importlib.util
@@ -9,8 +9,10 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.tokenization import Tokenizer
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
+_DISTINCT = {"distinct1": 1, "distinct2": 2}
 # Metric -> the package that computes it; "" = none.
-_PACKAGES = {"exact_match": "", "bleu": "sacrebleu", "chrf": "sacrebleu", **dict.fromkeys(_ROUGE, "rouge_score")}
+_PACKAGES = {"exact_match": "", **dict.fromkeys(_DISTINCT, ""), "bleu": "sacrebleu", "chrf": "sacrebleu",
+             **dict.fromkeys(_ROUGE, "rouge_score")}  # fmt: skip
 TEXT_METRICS = tuple(_PACKAGES)
 
 
@@ -39,7 +41,8 @@ def text_scores(
 ) -> dict[str, float]:
     """Return metrics of `TEXT_METRICS` of texts against one reference each.
 
-    Exact matches are a share from 0 to 1, up to spaces at the ends. BLEU and chrF are those of sacrebleu for a corpus,
+    Exact matches are a share from 0 to 1, up to spaces at the ends. `distinct1` and `distinct2` are `distinct_ngrams`
+    of the words of the texts, apart at spaces. BLEU and chrF are those of sacrebleu for a corpus,
     from 0 to 100. ROUGE is the mean F1 from 0 to 1 by rouge-score, with stems (Lin 2004).
 
     Args:
@@ -56,6 +59,8 @@ def text_scores(
     if "exact_match" in names:
         pairs = zip(written, references, strict=True)
         scores["exact_match"] = sum(text.strip() == other.strip() for text, other in pairs) / len(references)
+    words = [text.split() for text in written]
+    scores |= {name: distinct_ngrams(words, size) for name, size in _DISTINCT.items() if name in names}
     for name, function in (("bleu", "corpus_bleu"), ("chrf", "corpus_chrf")):
         if name in names:
             corpus = getattr(importlib.import_module("sacrebleu"), function)
@@ -65,3 +70,12 @@ def text_scores(
         found = [scorer.score(other, text) for text, other in zip(written, references, strict=True)]
         scores |= {name: sum(each[name].fmeasure for each in found) / len(found) for name in rouge}
     return {name: scores[name] for name in names}
+
+
+def distinct_ngrams(texts: Sequence[Sequence[Any]], size: int) -> float:
+    """Return the number of different n-grams of `size` words or tokens over the number of all, 0 to 1; 0 for none.
+
+    Li et al. 2016 (arXiv:1510.03055), section 5: a measure of the diversity of texts.
+    """
+    grams = [tuple(text[i : i + size]) for text in texts for i in range(len(text) - size + 1)]
+    return len(set(grams)) / max(len(grams), 1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.inference.pipelines import filled_text
+from bert_jax.inference.fill_mask import filled_text
 from bert_jax.inference.scoring import normalize_vectors, scores_of, softmax
 from bert_jax.inference.tagging import Pieces, entities_of, words_begin
 from bert_jax.serving.batching import Row

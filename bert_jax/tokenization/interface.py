@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, TextError
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.layout import RowLayout
 
@@ -209,7 +209,7 @@ class Tokenizer(abc.ABC):
         texts = [texts] if isinstance(texts, str) else list(texts)
         for i, text in enumerate(texts):
             if not isinstance(text, str):
-                raise InputError(f"text {i}: expected a string, found {type(text).__name__}")
+                raise TextError(i, f"expected a string, found {type(text).__name__}")
         if not texts:
             raise InputError("expected at least one text, found none")
         return self.encode_batch_with_offsets(texts) if offsets else [(ids, []) for ids in self.encode_batch(texts)]
@@ -298,16 +298,16 @@ def check_unicode(texts: Iterable[str], first: int = 0) -> None:
     """
     for i, text in enumerate(texts, first):
         if not isinstance(text, str):
-            raise InputError(f"text {i}: expected a string, found {type(text).__name__}")
+            raise TextError(i, f"expected a string, found {type(text).__name__}")
         if not text.isascii() and (half := _HALF_PAIR.search(text)):
-            where = f"text {i}, character {half.start() + 1}"
-            raise InputError(f"{where}: expected Unicode text, found half a surrogate pair, U+{ord(half.group()):04X}")
+            found = f"half a surrogate pair, U+{ord(half.group()):04X}, at character {half.start() + 1}"
+            raise TextError(i, f"expected Unicode text, found {found}")
 
 
 def _row_length(lengths: list[int], max_length: int | None, padding: bool | str, multiple: int | None) -> int:
     longest = max(lengths)
     if max_length is not None and longest > max_length:
-        raise InputError(f"text {lengths.index(longest)}: expected at most {max_length} tokens, found {longest}")
+        raise TextError(lengths.index(longest), f"expected at most {max_length} tokens, found {longest}")
     if padding == "max_length":
         if max_length is None:
             raise InputError('padding="max_length": expected a max_length, found None')

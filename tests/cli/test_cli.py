@@ -253,7 +253,7 @@ def test_broken_lines_are_named_and_the_rest_goes_on(models, capsys, broken):
     *named, total = err.splitlines()
     for (number, message), line in zip(MESSAGES.items(), named, strict=True):
         assert f"texts.jsonl: line {number}: " in line and message in line and line.endswith("skipped")
-    assert total == "bert-jax: 5 lines skipped"
+    assert total == "bert-jax: 5 texts skipped"
     piped = in_process("classify", model, "--json", "--skip", "--jsonl", input=broken.read_bytes().decode("latin-1"))
     assert piped.returncode == 0 and len(piped.stdout.splitlines()) == 6  # 0xe9 came as UTF-8
     assert "stdin: line 7" in piped.stderr
@@ -263,6 +263,21 @@ def test_the_first_broken_line_is_the_end_unless_told_otherwise(models, capsys, 
     assert "line 3: expected an object" in refused(
         capsys, "classify", models["sequence_classification"], "--file", broken
     )
+
+
+def test_texts_that_the_model_refuses_are_named_by_their_line(models, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_jax.cli.ask.TEXTS_AT_ONCE", 2)
+    model, path = models["pretraining"], tmp_path / "texts.txt"
+    lines = ["the [MASK]", "a [MASK]", "a cat", "the [MASK] sat", "a [MASK] " * 600, "[MASK]"]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    status, _, err = run(capsys, "fill-mask", model, "--file", path)
+    assert status == 2 and "texts.txt: line 3: expected a [MASK] to fill" in err and err.count("\n") == 1
+    _, out, err = run(capsys, "fill-mask", model, "--file", path, "--skip", "--json")
+    assert [json.loads(line)["text"] for line in out.splitlines()] == [lines[i] for i in (0, 1, 3, 5)]
+    first, second, total = err.splitlines()
+    assert "line 3: expected a [MASK]" in first and "line 5: expected at most the model's" in second
+    assert total == "bert-jax: 2 texts skipped"
+    assert "text 2 of the command line: expected a [MASK]" in refused(capsys, "fill-mask", model, "[MASK]", "a")
 
 
 @pytest.mark.parametrize(

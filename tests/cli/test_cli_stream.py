@@ -15,9 +15,8 @@ from bert_jax.errors import InputError
 
 
 def texts(*given, file=None, jsonl=False, skip=False):
-    return list(
-        Texts(argparse.Namespace(texts=list(given), file=file and str(file), jsonl=jsonl, skip=skip, field="text"))
-    )
+    args = argparse.Namespace(texts=list(given), file=file and str(file), jsonl=jsonl, skip=skip, field="text")
+    return [text for _, text in Texts(args)]
 
 
 def write(path, content):

@@ -15,6 +15,18 @@ def test_exact_matches_do_not_count_spaces_at_the_ends():
     assert text_scores(("exact_match",), WRITTEN, REFERENCES) == {"exact_match": pytest.approx(2 / 3)}
 
 
+def test_what_the_tokenizer_does_not_keep_is_not_compared(tiny_tokenizer):
+    shouted = [text.upper() for text in REFERENCES]
+    assert text_scores(("exact_match",), WRITTEN, shouted) == {"exact_match": 0.0}
+    assert text_scores(("exact_match",), WRITTEN, shouted, tiny_tokenizer) == {"exact_match": pytest.approx(2 / 3)}
+
+
+def test_distinct_ngrams_by_hand():
+    found = text_scores(("distinct2", "distinct1"), ["a b a b", "b a", ""], [""] * 3)
+    assert found == {"distinct2": 2 / 4, "distinct1": 2 / 6} and list(found) == ["distinct2", "distinct1"]
+    assert text_scores(("distinct2",), ["a"], ["a"]) == {"distinct2": 0.0}
+
+
 def test_rouge_by_hand():
     pytest.importorskip("rouge_score", reason="needs rouge-score: pip install 'bert-jax[generation]'")
     found = text_scores(("rouge1", "rouge2", "rougeL"), WRITTEN, REFERENCES)
@@ -36,7 +48,7 @@ def test_metrics_are_chosen_by_name_and_by_what_is_installed(monkeypatch):
         choose_text_metrics(["blue"])
     for name in ("sacrebleu", "rouge_score"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert choose_text_metrics(()) == ("exact_match",)
-    for name in set(TEXT_METRICS) - {"exact_match"}:
+    assert choose_text_metrics(()) == ("exact_match", "distinct1", "distinct2")
+    for name in set(TEXT_METRICS) - {"exact_match", "distinct1", "distinct2"}:
         with pytest.raises(InputError, match=r"pip install 'bert-jax\[generation\]'"):
             choose_text_metrics([name])

@@ -40,7 +40,7 @@ COMMANDS = {
     "lfs/": "fill-mask lfs x",
     "damaged/": "fill-mask damaged x",
     "gpt/": "fill-mask gpt x",
-    "text 0": "classify runs/sst2/model '" + "the cat sat " * 300 + "'",
+    "text 1 of the command line": "classify runs/sst2/model '" + "the cat sat " * 300 + "'",
     "config.data.max_seq_length": f"{FINETUNE} --config.data.max_seq_length=1024",
     "train.csv: line 1": FINETUNE.replace("text_column=review", "text_column=text"),
     "empty.csv": FINETUNE.replace("train.csv", "empty.csv"),

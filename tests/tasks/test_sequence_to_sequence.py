@@ -94,7 +94,11 @@ def test_a_toy_translation_is_learned(place, tmp_path):
 @pytest.fixture(scope="module")
 def tuned(place):
     """What a short training in micro-batches returned, and the finished model."""
-    results = train(recipe(place, num_steps=260, accumulation_steps=2), place / "run", progress=False)
+    results = train(
+        recipe(place, num_steps=200, accumulation_steps=2, global_batch_size=32, **{"optimizer.learning_rate": 4e-3}),
+        place / "run",
+        progress=False,
+    )
     return results, place / "run" / "model"
 
 
