@@ -27,7 +27,11 @@ _LENGTH = 64  # tokens of a row
 _WORDS = _LENGTH - 4  # tokens of a generated text
 _TEXTS = 128
 _VOCABULARY = 8000
-_SAMPLERS = {"random order": {"order": "random"}, "most confident first": {"order": "confidence"}}
+_SAMPLERS: dict[str, dict[str, Any]] = {
+    "random order": {"order": "random"},
+    "random order, top-p 0.8": {"order": "random", "top_p": 0.8},
+    "most confident first": {"order": "confidence"},
+}
 
 
 class Trigrams:

@@ -154,10 +154,9 @@ class Pipeline(abc.ABC):
         masks = np.zeros_like(lengths)
         if "masked_positions" in inputs:
             masks = (inputs["input_ids"] == self.tokenizer.mask_id).sum(axis=1)
-        tokens = _INVARIANT_TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
         for length, count in sorted({*zip(padded.tolist(), masks.tolist(), strict=True)}, reverse=True):
             same = np.flatnonzero((padded == length) & (masks == count))
-            most = rows_within(tokens, length)
+            most = self._invariant_rows(length)
             for start in range(0, len(same), most):
                 yield same[start : start + most], most, length, count
 
@@ -165,6 +164,10 @@ class Pipeline(abc.ABC):
         """Return the number of texts in a forward pass when they are padded to `length` tokens."""
         tokens = _TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE)
         return rows_within(tokens, length) * self.model.parts
+
+    def _invariant_rows(self, length: int) -> int:
+        """Return the number of texts in a forward pass with `batch_invariant`."""
+        return rows_within(_INVARIANT_TOKENS.get(self.model.compute.target, _TOKENS_ELSEWHERE), length)
 
     def use_every_length(self) -> None:
         """Pad each batch to its own rounded length, so that its shape does not depend on the texts of earlier calls.

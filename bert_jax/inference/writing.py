@@ -70,7 +70,10 @@ class WritingPipeline(Pipeline):
         found: list[Any] = [None] * len(rows)
         for numbers, length, width in self._chunks(rows):
             most = rows_within(self._most_logits() // (width * len(banned)), 1) * self.model.parts
-            size = most if self.batch_invariant else self.batch_size or most
+            if self.batch_invariant:
+                size = min(most, self._invariant_rows(length))
+            else:
+                size = self.batch_size or min(most, self._rows(length))
             for start in range(0, len(numbers), size):
                 part = numbers[start : start + size]
                 # Empty rows keep the shape, so that each is compiled once.
