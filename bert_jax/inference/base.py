@@ -14,6 +14,7 @@ from bert_jax.errors import InputError, TextError, did_you_mean, numbered_from
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import BertOutput
 from bert_jax.tokenization import Tokenizer
+from bert_jax.tokenization.interface import check_unicode
 
 # Number of texts that are tokenized and sorted by length together: enough to fill batches, few enough for memory.
 TEXT_WINDOW = 4096
@@ -84,6 +85,7 @@ class Pipeline(abc.ABC):
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False, prompt: str = ""
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
         """Tokenize texts behind the prompt, a window at a time; yield their range in the list and padded arrays."""
+        check_option("prompt", prompt)
         for start in range(0, len(texts), TEXT_WINDOW):
             window = range(start, min(start + TEXT_WINDOW, len(texts)))
             with numbered_from(start):
@@ -280,6 +282,14 @@ def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
         if not isinstance(item, dict) or set(item) != {"text", "text_pair"}:
             raise TextError(i, f"expected strings only, or dicts of 'text' and 'text_pair' only, found {item!r}")
     return as_texts([item["text"] for item in items]), as_texts([item["text_pair"] for item in items])
+
+
+def check_option(name: str, *values: str) -> None:
+    """Raise InputError that names the option when one of its texts has half of a surrogate pair."""
+    try:
+        check_unicode(values)
+    except TextError as error:
+        raise InputError(f"{name}: {error.problem}") from None
 
 
 def positive(name: str, value: Any) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.data.finetuning.answers import encode_prompts
 from bert_jax.errors import InputError, TextError
-from bert_jax.inference.base import as_list, positive
+from bert_jax.inference.base import as_list, check_option, positive
 from bert_jax.inference.unmasking import Filled, Unmasking
 from bert_jax.inference.writing import OnPass, RegionRow, WritingPipeline
 
@@ -104,10 +104,8 @@ class TextGeneration(WritingPipeline):
         known = self.model.settings.generated
         if length == "auto":
             length = "sampled" if known is not None and known.fill == "none" else "free"
-        try:
-            begin = self.tokenizer.encode(prefix)
-        except TextError as error:
-            raise InputError(f"prefix: {error.problem}") from None
+        check_option("prefix", prefix)
+        begin = self.tokenizer.encode(prefix)
         total = longest or (known.length if known is not None else _LONGEST)
         exact = length != "free"
         if length == "free":

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import TextError, numbered_from
-from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, progress_bar
+from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, check_option, progress_bar
 from bert_jax.inference.scoring import without_single_axes
 from bert_jax.tokenization import Tokenizer
 
@@ -90,6 +90,7 @@ class MultiVectorEmbedding(Pipeline):
         """Tokenize texts behind the prompt, a window at a time."""
         settings = self.model.settings.multi_vector or MultiVectorSettings()
         longest = min(settings.length_of(task, self.model.max_length), self.model.config.max_position_embeddings)
+        check_option("prompt", prompt)
         for first in range(0, len(texts), TEXT_WINDOW):
             window = range(first, min(first + TEXT_WINDOW, len(texts)))
             given = [texts[i] for i in window]

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.data.finetuning.answers import end_of_text
 from bert_jax.errors import InputError, TextError
-from bert_jax.inference.base import Pipeline, rounded_length, rows_within
+from bert_jax.inference.base import Pipeline, check_option, rounded_length, rows_within
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.unmasking import Canvas, Filled, Unmasking, fill_canvas
 
@@ -145,6 +145,7 @@ class WritingPipeline(Pipeline):
         """Return the ids of words that are one token each, at the beginning of a text or behind a space."""
         found = []
         for word in [words] if isinstance(words, str) else words:
+            check_option(option, word)
             forms = [self.tokenizer.encode(form) for form in (word, f" {word}")]
             ids = {form[0] for form in forms if len(form) == 1 and not self.tokenizer.is_unknown(form[0])}
             if not ids:

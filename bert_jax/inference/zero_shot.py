@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.inference.base import Pipeline, as_texts
+from bert_jax.inference.base import Pipeline, as_texts, check_option
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.inference.scoring import softmax
 
@@ -59,6 +59,8 @@ class ZeroShotClassification(Pipeline):
             raise InputError(f"candidate_labels: expected at least one class, each once, found {candidate_labels!r}")
         if hypothesis_template.replace("{}", "") == hypothesis_template:
             raise InputError(f"hypothesis_template: expected {{}} for the class in it, found {hypothesis_template!r}")
+        check_option("candidate_labels", *labels)
+        check_option("hypothesis_template", hypothesis_template)
         sentences = [hypothesis_template.replace("{}", label) for label in labels]
         pairs = [(text, sentence) for text in listed for sentence in sentences]
         logits = np.zeros((len(pairs), self.model.config.num_labels))

@@ -280,6 +280,12 @@ def test_texts_that_the_model_refuses_are_named_by_their_line(models, capsys, tm
     assert "text 2 of the command line: expected a [MASK]" in refused(capsys, "fill-mask", model, "[MASK]", "a")
 
 
+def test_options_that_are_no_text_are_named_and_no_text_is_skipped_for_them(models, capsys):
+    bad, model = os.fsdecode(b"caf\xe9"), models["sentence_embedding"]
+    for option in (["--prompt", bad], ["--skip", "--prompt", bad]):
+        assert "prompt: expected Unicode text" in refused(capsys, "embed", model, "a cat", *option)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"", "expected texts, found none"), (b"good\xff", "byte 0xff at offset 4"), (None, "no such file")],
