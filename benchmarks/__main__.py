@@ -57,7 +57,7 @@ def _latency(args: argparse.Namespace) -> None:
 def _likelihood(args: argparse.Namespace) -> None:
     from benchmarks import likelihood
 
-    likelihood.main(args.data / "glue" / "SST-2", args.turns, args.record)
+    likelihood.main(args.data / "glue" / "SST-2", _minilm(args), args.turns, args.record)
 
 
 def _loop(args: argparse.Namespace) -> None:
@@ -222,7 +222,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
     "first_answer": (_first_answer, "seconds from the start of a process to its first answer",
                      {"data": DATA, "model": None, "turns": 7}),
     "likelihood": (_likelihood, "speed of pseudo-log-likelihoods beside loops that mask one token at a time",
-                   {"data": DATA, "turns": 5, "record": None}),
+                   {"data": DATA, "model": None, "turns": 5, "record": None}),
     "batch_invariance": (_batch_invariance, "equal bits of a text in every batch, and what they cost",
                          {"data": DATA, "model": None, "turns": 7}),
     "serving": (_serving, "requests/s and latency of `bert-jax serve`, and of sentence-transformers behind starlette",

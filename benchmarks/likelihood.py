@@ -17,18 +17,19 @@ from benchmarks.turns import Rival, append, ratio, serve
 _SENTENCES = 8  # of a turn
 
 
-def main(data: Path, turns: int, record: Path | None) -> None:
+def main(data: Path, minilm: Path, turns: int, record: Path | None) -> None:
     """Print medians of BERT-base with random weights, in float32, in alternation; append them to a JSON lines file.
 
     Args:
         data: the directory of SST-2, whose dev set has the sentences.
+        minilm: a model with the vocabulary of BERT.
         turns: turns of each side.
         record: JSON lines file, or None.
     """
     from bert_jax.config import BertConfig
     from bert_jax.conversion.huggingface import save_pretrained
     from bert_jax.modeling import Bert
-    from bert_jax.tokenization.training import train_wordpiece
+    from bert_jax.tokenization import load_tokenizer
 
     sentences = [line.split("\t")[0] for line in (data / "dev.tsv").read_text().splitlines()[1:]]
     with tempfile.TemporaryDirectory() as directory:
@@ -37,7 +38,7 @@ def main(data: Path, turns: int, record: Path | None) -> None:
         import jax
 
         save_pretrained(model, config, "masked_lm", Bert(config, "masked_lm").init(jax.random.key(0)),
-                        train_wordpiece(sentences, 8000))  # fmt: skip
+                        load_tokenizer(minilm))  # fmt: skip
         texts.write_text("\n".join(sentences[: _SENTENCES * 4]))
         rivals = {side: Rival("benchmarks.likelihood", side, str(model), str(texts)) for side in SIDES}
         for _ in range(turns):
