@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until what it was given is noted
 ROOT = Path(__file__).resolve().parent.parent
 plan = ROOT / f"runs{os.environ['WORKER']}.json"
 runs = json.loads(plan.read_text()) if plan.exists() else ["stay"]
@@ -23,6 +24,7 @@ print("started", *sys.argv[1:], flush=True)
 if isinstance(runs[0], int):
     sys.exit(runs[0])
 signal.signal(signal.SIGTERM, signal.SIG_IGN if runs[0] == "hang" else lambda *_: sys.exit(143))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 if (Path.home() / "bert_jax_run").exists():
     (Path.home() / "bert_jax_run" / "settled").write_text(str(os.getppid()))
 time.sleep(120)
