@@ -1,5 +1,4 @@
-"""Texts per second of pseudo-log-likelihoods, beside loops that mask one token at a time: `python -m benchmarks
-likelihood`.
+"""Sentences scored per second, beside loops that mask one token at a time: `python -m benchmarks likelihood`.
 
 python -m benchmarks.likelihood SIDE MODEL SENTENCES
 """
@@ -26,6 +25,8 @@ def main(data: Path, minilm: Path, turns: int, record: Path | None) -> None:
         turns: turns of each side.
         record: JSON lines file, or None.
     """
+    import jax
+
     from bert_jax.config import BertConfig
     from bert_jax.conversion.huggingface import save_pretrained
     from bert_jax.modeling import Bert
@@ -35,8 +36,6 @@ def main(data: Path, minilm: Path, turns: int, record: Path | None) -> None:
     with tempfile.TemporaryDirectory() as directory:
         model, texts = Path(directory) / "model", Path(directory) / "sentences"
         config = BertConfig(vocab_size=30522)
-        import jax
-
         save_pretrained(model, config, "masked_lm", Bert(config, "masked_lm").init(jax.random.key(0)),
                         load_tokenizer(minilm))  # fmt: skip
         texts.write_text("\n".join(sentences[: _SENTENCES * 4]))

@@ -1,10 +1,9 @@
 """`InputError` for invalid input, printable text for terminals and logs, and `did you mean` hints."""
 
-import contextlib
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from bert_jax.synonyms import names_here
@@ -36,19 +35,9 @@ class TextError(InputError):
         problem: what was expected and what was found.
     """
 
-    def __init__(self, number: int, problem: object, where: str = ""):
-        """Name the text by its number, or by `where`."""
-        super().__init__(f"{where or f'text {number}'}: {problem}")
+    def __init__(self, number: int, problem: object):
+        super().__init__(f"text {number}: {problem}")
         self.number, self.problem = number, problem
-
-
-@contextlib.contextmanager
-def numbered_from(first: int) -> Iterator[None]:
-    """Add `first`, the number of a list's first text, to the number in a `TextError`."""
-    try:
-        yield
-    except TextError as error:
-        raise TextError(first + error.number, error.problem) from None
 
 
 class _PrintableLogger(logging.LoggerAdapter):

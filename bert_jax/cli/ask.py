@@ -388,7 +388,7 @@ def _answered(
             answers = ask(given)
         except TextError as error:
             where, _ = chunk.pop(error.number)
-            texts.skip(TextError(error.number, error.problem, where))
+            texts.skip(InputError(f"{where}: {error.problem}"))
             continue
         yield from zip(given, answers, strict=True)
         return

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_jax.errors import InputError, TextError, did_you_mean, numbered_from
+from bert_jax.errors import InputError, TextError, did_you_mean
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import BertOutput
 from bert_jax.tokenization import Tokenizer
@@ -88,13 +88,12 @@ class Pipeline(abc.ABC):
         check_option("prompt", prompt)
         for start in range(0, len(texts), TEXT_WINDOW):
             window = range(start, min(start + TEXT_WINDOW, len(texts)))
-            with numbered_from(start):
-                inputs = self.tokenizer(
-                    [prompt + text for text in texts[start : window.stop]],
-                    None if pairs is None else pairs[start : window.stop],
-                    max_length=self.model.max_length if truncation else None,
-                    truncation=truncation,
-                )
+            inputs = self.tokenizer(
+                [prompt + text for text in texts[start : window.stop]],
+                None if pairs is None else pairs[start : window.stop],
+                max_length=self.model.max_length if truncation else None,
+                truncation=truncation,
+            )
             lengths = inputs["attention_mask"].sum(axis=1)
             if (longest := int(lengths.max())) > (positions := self.model.config.max_position_embeddings):
                 raise TextError(
@@ -262,11 +261,9 @@ def as_list(items: Any) -> list[Any]:
 
 
 def as_texts(texts: str | Sequence[str]) -> list[str]:
-    """Return one text or several texts as a list. Raises InputError when one is no string."""
+    """Return one text or several texts as a list. Raises TextError when one is no string or no Unicode."""
     listed = [texts] if isinstance(texts, str) else as_list(texts)
-    for i, text in enumerate(listed):
-        if not isinstance(text, str):
-            raise TextError(i, f"expected a string, found {type(text).__name__}")
+    check_unicode(listed)
     return listed
 
 
@@ -277,7 +274,7 @@ def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
         InputError: the items are neither all strings nor all dicts of `text` and `text_pair`.
     """
     if all(isinstance(item, str) for item in items):
-        return items, None
+        return as_texts(items), None
     for i, item in enumerate(items):
         if not isinstance(item, dict) or set(item) != {"text", "text_pair"}:
             raise TextError(i, f"expected strings only, or dicts of 'text' and 'text_pair' only, found {item!r}")
@@ -285,7 +282,7 @@ def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
 
 
 def check_option(name: str, *values: str) -> None:
-    """Raise InputError that names the option when one of its texts has half of a surrogate pair."""
+    """Raise InputError that names the option when one of its values is no string or no Unicode."""
     try:
         check_unicode(values)
     except TextError as error:

@@ -143,7 +143,7 @@ def candidates(scores: jax.Array, settings: Sampling) -> jax.Array:
 def _nucleus(probabilities: jax.Array, top_p: float) -> jax.Array:
     """Return bool `[..., V]`: the likeliest tokens that have probability `top_p` together.
 
-    Finds the least of their probabilities bit by bit. Sorting the vocabulary takes 13 times as long on a CPU.
+    Finds the least of their probabilities bit by bit, which is much faster than to sort the vocabulary.
     """
     bits = jax.lax.bitcast_convert_type(probabilities.astype(jnp.float32), jnp.int32)  # in the order of the numbers
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import InputError, TextError, did_you_mean, numbered_from
+from bert_jax.errors import InputError, TextError, did_you_mean
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts
 from bert_jax.inference.tagging import Pieces, words_begin
 from bert_jax.tokenization.interface import Encoded
@@ -64,9 +64,7 @@ class PseudoLogLikelihood(Pipeline):
         special = set(self.tokenizer.special_ids)
         for start in range(0, len(texts), TEXT_WINDOW):
             window = texts[start : start + TEXT_WINDOW]
-            with numbered_from(start):
-                rows_of_window = self.tokenizer.encode_batch_with_offsets(window)
-            for i, encoded in enumerate(rows_of_window, start):
+            for i, encoded in enumerate(self.tokenizer.encode_batch_with_offsets(window), start):
                 length = len(encoded[0]) + self.tokenizer.layout.num_special(False)
                 if length > room:
                     raise TextError(

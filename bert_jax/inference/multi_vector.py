@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
-from bert_jax.errors import TextError, numbered_from
+from bert_jax.errors import TextError
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, check_option, progress_bar
 from bert_jax.inference.scoring import without_single_axes
 from bert_jax.tokenization import Tokenizer
@@ -94,8 +94,7 @@ class MultiVectorEmbedding(Pipeline):
         for first in range(0, len(texts), TEXT_WINDOW):
             window = range(first, min(first + TEXT_WINDOW, len(texts)))
             given = [texts[i] for i in window]
-            with numbered_from(first):
-                rows, lengths = encode_behind_markers(self.tokenizer, settings, given, prompt, longest)
+            rows, lengths = encode_behind_markers(self.tokenizer, settings, given, prompt, longest)
             for i, length in zip(window, lengths, strict=True):
                 if length > longest and not truncation:
                     raise TextError(i, f"expected at most {longest} tokens, found {length}")

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from bert_jax import sharding
 from bert_jax.conversion.sentence_transformers import embedding_head
 from bert_jax.data.finetuning.windows import averaged, text_windows
-from bert_jax.errors import InputError, did_you_mean, numbered_from
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.answering import QuestionAnswering
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, as_texts, positive
 from bert_jax.inference.dense import SentenceEmbedding, Similarity
@@ -105,8 +105,7 @@ class TextClassification(Pipeline):
         """Yield the logits `[n, C]` of texts that are split into windows, chunk by chunk."""
         for start in range(0, len(texts), _LONG_TEXTS):
             prompt = self.model.settings.prompt()
-            with numbered_from(start):
-                ids = self.tokenizer.encode_batch([prompt + text for text in texts[start : start + _LONG_TEXTS]])
+            ids = self.tokenizer.encode_batch([prompt + text for text in texts[start : start + _LONG_TEXTS]])
             rows, numbers = text_windows(ids, self.tokenizer.layout, max_length, doc_stride)
             lengths = np.array([len(row) for row in rows])
             mask = np.arange(lengths.max()) < lengths[:, None]

@@ -15,9 +15,10 @@ from bert_jax.data.finetuning.entity_markers import (
 )
 from bert_jax.data.finetuning.relations import entity_of
 from bert_jax.data.invalid_rows import InvalidRow
-from bert_jax.errors import InputError, TextError, did_you_mean, numbered_from
+from bert_jax.errors import InputError, TextError, did_you_mean
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_list, positive
 from bert_jax.inference.scoring import scores_of
+from bert_jax.tokenization.interface import check_unicode
 
 _TEXTS = 256  # texts whose pairs are in memory together
 Tagger = Callable[[list[str]], list[list[dict[str, Any]]]]
@@ -64,10 +65,13 @@ class RelationExtraction(Pipeline):
         settings = self._settings(markers, null_label)
         if tagger is not None:
             listed = [texts] if isinstance(texts, str) else as_list(texts)
+            for i, text in enumerate(listed):
+                if not isinstance(text, str):
+                    raise TextError(i, f"expected a text with a tagger, found {type(text).__name__}")
+            check_unicode(listed)
             triples: list[list[dict[str, Any]]] = []
             for start in range(0, len(listed), _TEXTS):
-                with numbered_from(start):
-                    triples += self._triples(listed[start : start + _TEXTS], tagger, settings)
+                triples += self._triples(listed[start : start + _TEXTS], start, tagger, settings)
             return triples[0] if isinstance(texts, str) else triples
         single = isinstance(texts, dict)
         pairs = [_pair(i, item) for i, item in enumerate([texts] if single else as_list(texts))]
@@ -112,10 +116,10 @@ class RelationExtraction(Pipeline):
                 logits[start + numbers] = output.logits
         return scores_of(config, logits, self.model.settings.activation)
 
-    def _triples(self, texts: list[Any], tagger: Tagger, settings: RelationSettings) -> list[list[dict[str, Any]]]:
-        for i, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TextError(i, f"expected a text with a tagger, found {type(text).__name__}")
+    def _triples(
+        self, texts: list[str], first: int, tagger: Tagger, settings: RelationSettings
+    ) -> list[list[dict[str, Any]]]:
+        """Return the triples of texts; `first` is the number of the first of them in the call."""
         pairs, numbers = [], []
         for i, (text, found) in enumerate(zip(texts, tagger(texts), strict=True)):
             spans = [_tagged(entity) for entity in found]
@@ -125,7 +129,7 @@ class RelationExtraction(Pipeline):
         rows = list(encode_entity_pairs(self.tokenizer, pairs, settings.markers, self.model.max_length))
         for number, row in zip(numbers, rows, strict=True):
             if isinstance(row, InvalidRow) and row.reason != "entities that are too far apart":
-                raise TextError(number, row)
+                raise TextError(first + number, row)
         fitting = [k for k, row in enumerate(rows) if not isinstance(row, InvalidRow)]
         answers: list[list[dict[str, Any]]] = [[] for _ in texts]
         names = self.model.config.label_names
