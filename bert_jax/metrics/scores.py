@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from scipy import stats
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import comparable, compare
@@ -76,12 +75,12 @@ def weighted_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
 
 def pearson(labels: np.ndarray, predicted: np.ndarray) -> float:
     """Return the Pearson (linear) correlation of two vectors [n]; 0 if either is constant."""
-    return _correlation(stats.pearsonr, labels, predicted)
+    return _correlation("pearsonr", labels, predicted)
 
 
 def spearman(labels: np.ndarray, predicted: np.ndarray) -> float:
     """Return the Spearman (rank) correlation of two vectors [n], with mean ranks for ties; 0 if either is constant."""
-    return _correlation(stats.spearmanr, labels, predicted)
+    return _correlation("spearmanr", labels, predicted)
 
 
 def mse(labels: np.ndarray, predicted: np.ndarray) -> float:
@@ -190,9 +189,13 @@ def retrieval_scores(ranks: np.ndarray, names: Sequence[str]) -> dict[str, float
     return {name: found[name] for name in names}
 
 
-def _correlation(function, labels: np.ndarray, predicted: np.ndarray) -> float:
+def _correlation(name: str, labels: np.ndarray, predicted: np.ndarray) -> float:
+    """Return the statistic of a function of `scipy.stats` for two vectors [n]; 0 if either is constant."""
+    from scipy import stats  # slow to import
+
     if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(predicted) == 0:
         return 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.NearConstantInputWarning)
-        return float(function(np.asarray(labels, np.float64), np.asarray(predicted, np.float64)).statistic)
+        statistic = getattr(stats, name)
+        return float(statistic(np.asarray(labels, np.float64), np.asarray(predicted, np.float64)).statistic)

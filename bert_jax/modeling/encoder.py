@@ -229,7 +229,9 @@ class Encoder(nnx.Module):
                     projected if output_projections else None,
                 )
 
-            return checkpointed(run, compute)
+            run = checkpointed(run, compute)
+            # Unrolled layers are traced once: a jitted function remembers its trace, and the compiler inlines it.
+            return jax.jit(run) if compute.layers == "unroll" else run
 
         def graph(i: int):
             return stacks[kinds[i % count]][0]

@@ -192,7 +192,8 @@ class _Run:
             self.state = restored or initial_state(
                 job, program.optimizer, recipe.seed, program.like, recipe.fresh_layers
             )
-        self.start = int(self.state.step)
+        # A new state is still being computed, while the step is traced: do not wait for its number.
+        self.start = int(self.state.step) if restored else 0
         stop.saved = self.start if restored else None
         self.best = self.checkpoints.best() if restored and self.best_metric else None
         self.log = None

@@ -89,6 +89,16 @@ def test_help_imports_nothing_heavy():
     assert "usage: bert-jax prepare" in result.stdout
 
 
+def test_training_starts_without_libraries_of_evaluation():
+    code = (
+        "import sys, bert_jax.recipes, bert_jax.tasks.pretraining, bert_jax.training.loop\n"
+        "heavy = {'matplotlib', 'pandas', 'scipy', 'sklearn', 'tensorboardX', 'torch'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_shows_an_example_that_parses(verb, capsys):
     parser, _ = build_parser()

@@ -22,15 +22,26 @@ PRODUCTS = 2 * 3 * 8 + 14
 SCATTERS = 5 if "FAST_COMPILE" in os.environ["XLA_FLAGS"] else 4  # the tests' preset of newer JAX writes one twice
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def step(request):
-    """A step of a small BERT on a CPU, compiled; and its model FLOPs."""
-    task = PretrainingTask(Bert(CONFIG, "pretraining", Compute(request.param, "unroll")), majority_id=5)
+def lowered(config, dtype):
+    """A step of a small BERT on a CPU, lowered; and its model FLOPs."""
+    task = PretrainingTask(Bert(config, "pretraining", Compute(dtype, "unroll")), majority_id=5)
     optimizer, mesh = make_optimizer(lambda step: 1e-3), sharding.make_mesh(devices=jax.devices()[:1])
     state = abstract_state(task.model.init, optimizer)
     batch = synthetic.random_batch(rows=16, length=64, predictions=10)
     run = jit_train_step(make_train_step(task, optimizer, 0), mesh, sharding.param_shardings(mesh, state))
-    return run.lower(state, batch).compile(), step_flops(task.model, batch)
+    return run.lower(state, batch), step_flops(task.model, batch)
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def step(request):
+    """A step of a small BERT on a CPU, compiled; and its model FLOPs."""
+    step, model_flops = lowered(CONFIG, request.param)
+    return step.compile(), model_flops
+
+
+def test_it_traces_unrolled_layers_once():
+    few, many = (lowered(CONFIG.replace(num_hidden_layers=count), "float32")[0].as_text() for count in (3, 6))
+    assert few.count("stablehlo.dot_general") == many.count("stablehlo.dot_general") > 0
 
 
 def test_its_instructions(step):
