@@ -32,7 +32,9 @@ _USES = {
     "sparse_embedding": ("feature-extraction", "sparse-embedding", _TEXTS),
     "multi_vector": ("feature-extraction", "multi-vector-embedding", _TEXTS),
     "zero_shot_ner": ("token-classification", "zero-shot-ner", '"Ada Lovelace wrote it.", ["person"]'),
-    # A task whose head is another's.
+    # Tasks whose head is another's.
+    "masked_diffusion": ("text-generation", "text-generation", '"A prompt."'),
+    "diffusion_pretraining": ("fill-mask", "fill-in", '"A text with {mask} {mask} words."'),
     "relation_extraction": (
         "text-classification",
         "relation-extraction",

@@ -15,6 +15,8 @@ from bert_jax.training.resuming import DataRecord
 # Task -> the head of its models, and fields of the config of one.
 TASKS = {
     "pretraining": ("pretraining", {}),
+    "masked_diffusion": ("masked_lm", {}),
+    "diffusion_pretraining": ("masked_lm", {}),
     "classification": ("sequence_classification", {"num_labels": 2}),
     "token_classification": ("token_classification", {"num_labels": 3}),
     "question_answering": ("question_answering", {}),
@@ -91,3 +93,8 @@ def test_the_hub_reads_it(tmp_path, write_small):
 def test_a_family_without_a_class_of_transformers(tmp_path, write_small):
     _, text = card_of(tmp_path, write_small, "classification", config={"family": "nomic_bert"})
     assert 'library_name: "bert_jax"' in text and text.count("```python") == 1
+
+
+@pytest.mark.parametrize("task, pipeline", [("pretraining", "fill-mask"), ("masked_diffusion", "text-generation")])
+def test_it_runs_the_pipeline_of_its_task(tmp_path, write_small, task, pipeline):
+    assert f'bert_jax.pipeline("{pipeline}", folder)' in card_of(tmp_path, write_small, task)[1]
