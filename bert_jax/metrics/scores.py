@@ -191,10 +191,10 @@ def retrieval_scores(ranks: np.ndarray, names: Sequence[str]) -> dict[str, float
 
 def _correlation(name: str, labels: np.ndarray, predicted: np.ndarray) -> float:
     """Return the statistic of a function of `scipy.stats` for two vectors [n]; 0 if either is constant."""
-    from scipy import stats  # slow to import
-
     if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(predicted) == 0:
         return 0.0
+    from scipy import stats  # slow to import
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.NearConstantInputWarning)
         statistic = getattr(stats, name)

@@ -95,6 +95,9 @@ def test_a_family_without_a_class_of_transformers(tmp_path, write_small):
     assert 'library_name: "bert_jax"' in text and text.count("```python") == 1
 
 
-@pytest.mark.parametrize("task, pipeline", [("pretraining", "fill-mask"), ("masked_diffusion", "text-generation")])
+@pytest.mark.parametrize(
+    "task, pipeline",
+    [("pretraining", "fill-mask"), ("masked_diffusion", "text-generation"), ("diffusion_pretraining", "fill-in")],
+)
 def test_it_runs_the_pipeline_of_its_task(tmp_path, write_small, task, pipeline):
     assert f'bert_jax.pipeline("{pipeline}", folder)' in card_of(tmp_path, write_small, task)[1]
