@@ -1,8 +1,10 @@
 """Execute notebooks from a clean kernel, in full, and save their outputs: `python colab/execute.py [NAME ...]`."""
 
 import hashlib
+import os
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,12 +22,15 @@ def fingerprint(notebook: nbformat.NotebookNode) -> str:
 
 
 def execute(path: Path) -> nbformat.NotebookNode:
-    """Run every cell of a notebook, in the folder of the notebooks; return it with its outputs."""
+    """Run every cell of a notebook, in the folder of the notebooks, and delete its temporary files; return it with its
+    outputs."""
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": COLAB}}
-    nbclient.NotebookClient(
+    client = nbclient.NotebookClient(
         notebook, timeout=3600, kernel_name="python3", resources=resources, record_timing=False
-    ).execute()
+    )
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        client.execute(env=os.environ | {"TMPDIR": folder})
     return notebook
 
 

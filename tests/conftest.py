@@ -42,11 +42,16 @@ else:
 os.environ.setdefault("XLA_FLAGS", quickly)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's
 
+# What the tests, and the processes that they start, leave in the folder for temporary files goes when the run ends.
+# pytest keeps the folders of tests that failed where it would anyway.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="bert_jax_tests_")
+    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
+
 # What one process of the tests has compiled, the others read. JAX reads these when it is imported: not before here.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    compiled = tempfile.mkdtemp(prefix="bert_jax_compiled_")
-    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="compiled_")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
