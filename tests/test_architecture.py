@@ -1,6 +1,7 @@
 """The walls of the house (ARCHITECTURE.md): which way imports run, and what each recipe and file must be."""
 
 import ast
+import collections
 import re
 import sys
 import tomllib
@@ -269,6 +270,13 @@ def test_tests_whose_variants_are_sampled_exist():
     for name in ast.literal_eval(table):
         path, _, function = name.partition("::")
         assert f"def {function}(" in (ROOT / "tests" / path).read_text(), name
+
+
+def test_files_of_tests_have_names_of_their_own():
+    names = collections.Counter(
+        path.name for path in (ROOT / "tests").rglob("test_*.py")
+    )  # pytest imports them by name
+    assert not [name for name, number in names.items() if number > 1]
 
 
 def test_tests_are_collected_without_the_oracles_of_one_python():

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,6 +105,7 @@ class Cloud:
         env = {
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
             "HOME": str(self.root),
+            "TMPDIR": tempfile.gettempdir(),
             "ZONE": "us-west4-a",
             "POLL_SECONDS": "1",
             "SETTLE_SECONDS": SETTLE_SECONDS,
