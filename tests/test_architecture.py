@@ -273,9 +273,8 @@ def test_tests_whose_variants_are_sampled_exist():
 
 
 def test_files_of_tests_have_names_of_their_own():
-    names = collections.Counter(
-        path.name for path in (ROOT / "tests").rglob("test_*.py")
-    )  # pytest imports them by name
+    """As pytest imports them by these names alone."""
+    names = collections.Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert not [name for name, number in names.items() if number > 1]
 
 

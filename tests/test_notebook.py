@@ -71,13 +71,15 @@ def small_package(tmp_path_factory, write_small):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, execution, monkeypatch, small_package):
+def test_it_runs(path, execution, monkeypatch, small_package, tmp_path):
     if path.stem not in NEED_WEIGHTS:
         monkeypatch.setenv("PYTHONPATH", str(small_package), prepend=os.pathsep)
     elif importlib.util.find_spec(PACKAGE) is None:
         pytest.skip(f"needs the weights in the package {PACKAGE}")
     monkeypatch.setenv("BERT_JAX_NOTEBOOK_QUICK", "1")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     notebook = execution.execute(path)
+    assert not list(tmp_path.iterdir()), "it left temporary files"
     assert any("image/png" in output.get("data", {}) for output in outputs(notebook)), "no pictures"
     for text in PRINTED[path.stem]:
         assert text in printed(notebook)
