@@ -32,6 +32,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 listed = [{"rfilename": file} for file in files]
                 return self.send(json.dumps({"id": name, "sha": _COMMIT, "siblings": listed}).encode())
             if path.startswith(f"/api/models/{name}/tree/"):
+                if self.hub.failures:
+                    self.hub.failures -= 1
+                    return self.send_error(503)
                 sizes = {file: where.stat().st_size for file, where in files.items()}
                 rows = [{"type": "file", "path": file, "size": size, "oid": _COMMIT} for file, size in sizes.items()]
                 return self.send(json.dumps(rows).encode())
@@ -62,11 +65,13 @@ class Hub:
     Attributes:
         models: name of a model, such as `org/name` -> its folder.
         downloaded: the files that were downloaded, in order.
+        failures: how many times the next requests for lists of files fail.
     """
 
     def __init__(self) -> None:
         self.models: dict[str, Path] = {}
         self.downloaded: list[str] = []
+        self.failures = 0
         self._address = ""
 
     def run(self, code: str, cache: Path) -> str:

@@ -126,11 +126,12 @@ def process_settings() -> Iterator[None]:
     """Set what a command line needs of its process while the block runs; after it the process is as before.
 
     The TPU's compiler has the stack it needs, and is not loaded on a machine without accelerators; compiled programs
-    are kept for the next process; clients of object stores neither print nor ask more than is needed; logs of libraries
-    and warnings are fit for a terminal.
+    are kept for the next process; clients of object stores and hubs neither print nor ask more than is needed; logs of
+    libraries and warnings are fit for a terminal.
     """
     defaults = {
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # a gRPC service, for each bucket's kind
+        "HF_HUB_VERBOSITY": "error",  # each request that it tries again; what fails at last is said in one line
         "TF_CPP_MIN_LOG_LEVEL": "3",  # TensorFlow's notes about its own parts, in `export`
         "EPATH_USE_TF": "false",  # TensorFlow's client, where TensorFlow happens to be installed
     }

@@ -63,3 +63,13 @@ def test_weights_in_one_format_are_downloaded(hub, tmp_path, write_small, format
     again = hub.run(CODE.format(out=str(tmp_path / "vectors.npy")), tmp_path / "cache")
     assert not again
     np.testing.assert_array_equal(np.load(tmp_path / "vectors.npy"), expected)
+
+
+def test_a_verb_prints_no_requests_that_are_tried_again(hub, tmp_path, write_small, monkeypatch):
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they show times
+    hub.models["org/model"] = write_small(tmp_path / "small", "encoder")
+    code = "import sys\nsys.stderr = sys.stdout\nfrom bert_jax.cli import main\nmain(['embed', 'org/model', 'a cat'])"
+    expected = hub.run(code, tmp_path / "cache")
+    hub.failures = 1
+    assert hub.run(code, tmp_path / "other") == expected
+    assert hub.failures == 0
