@@ -1,8 +1,10 @@
 """Persistent cache of compiled programs and parameter shapes, which later processes read from disk.
 
-Entries are files in the local directory that `JAX_COMPILATION_CACHE_DIR` names, or else in the user's cache directory,
-in a subdirectory for each kind of processor. `JAX_ENABLE_COMPILATION_CACHE=false` disables the cache. A missing or
-damaged entry is made again.
+Entries are files in a subdirectory of our own, one for each kind of processor, of the local directory that
+`JAX_COMPILATION_CACHE_DIR` names, or else of the user's cache directory. `JAX_ENABLE_COMPILATION_CACHE=false` disables
+the cache. A missing or damaged entry is made again.
+
+A compiled program is code. An entry is therefore read only where nobody but the user and root can have written it.
 """
 
 import contextlib
@@ -11,16 +13,30 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import tempfile
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_LIMIT = 2 << 30  # bytes in the directory; beyond it, the least recently used files are removed
-_PREFIX = "bert_jax-"
+from bert_jax.errors import logger, printable
+
+log = logger(__name__)
+
+_PACKAGE = os.path.dirname(__file__)
+_LIMIT = 2 << 30  # bytes of entries; beyond it, the least recently used ones are removed
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
-# Packages and own source files that determine what a program computes.
-_PACKAGES = ("jax", "jaxlib", "flax")
-_SOURCES = ("sharding.py", "config.py", "modeling/**/*.py", "inference/programs.py")
+_MARKER = b"bert_jax cache\n"  # the first bytes of an entry, before the hash of its content
+_HASH_BYTES = 32
+_ENTRY = re.compile(r"[0-9a-f]{32}")
+_PARTIAL = re.compile(r"\.[0-9a-f]{32}\.[0-9a-f]{16}\.partial")
+_PARTIAL_SECONDS = 3600  # a temporary file that is older than this was left by a killed process
+_ENTRY_OF_JAX = re.compile(r"[\w.-]+-[0-9a-f]{64}-(cache|atime)")
+_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "ml_dtypes")  # that determine what a program computes, beside our own
+# Parts of the names of JAX's options that no program depends on.
+_IRRELEVANT_OPTIONS = ("cache", "log", "platforms")
 
 
 def user_directory() -> Path:
@@ -29,41 +45,113 @@ def user_directory() -> Path:
 
 
 def default_directory() -> Path | None:
-    """Return the directory to use without `JAX_COMPILATION_CACHE_DIR`; None if it is not writable."""
+    """Return the directory to use without `JAX_COMPILATION_CACHE_DIR`; None if it is not private and writable."""
     folder = user_directory() / "programs" / _machine()
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder if os.access(folder, os.W_OK) else None
+    return folder if os.access(folder, os.W_OK) and is_private(folder) else None
 
 
 def directory() -> Path | None:
-    """Return the directory of the cache: that of JAX if it is local; None if the cache is disabled."""
+    """Return the directory of the entries, which may not exist; None if the cache is disabled or not to be trusted."""
     import jax
 
     config: Any = jax.config
     if not config.jax_enable_compilation_cache or os.environ.get(_VARIABLE) == "":
         return None
     named = config.jax_compilation_cache_dir
-    return Path(named) if named and "://" not in named else default_directory()
+    parent = Path(named) if named and "://" not in named else default_directory()
+    if parent is None or not (is_private(parent) and fingerprint_of_sources()):
+        return None
+    folder = parent / f"bert_jax-{_machine()}"
+    return folder if is_private(folder) else None
+
+
+def is_private(folder: str | os.PathLike[str]) -> bool:
+    """Return whether only this user and root can write to a directory; True if there is none. Logs why not."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return True
+    why = _distrust(found)
+    if why is None and not stat.S_ISDIR(found.st_mode):
+        why = "no directory"
+    if why is not None:
+        _warn_once(f"{printable(os.fspath(folder))}: expected a directory that only you can write to, as compiled "
+                   f"programs are code; found {why}: it is not used as a cache")  # fmt: skip
+    return why is None
+
+
+def _distrust(found: os.stat_result) -> str | None:
+    """Return why a file or directory is not trusted: another owner, or others may write; None if it is."""
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"one of the user {found.st_uid}"
+    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_group_of_one(found.st_gid)):
+        return f"mode {stat.S_IMODE(found.st_mode):o}"
+    return None
+
+
+def _is_group_of_one(group: int) -> bool:
+    """Return whether a group has no member but this user: many systems give each user such a group, and umask 002."""
+    import grp
+    import pwd
+
+    try:
+        user, members = pwd.getpwuid(os.geteuid()), grp.getgrgid(group).gr_mem
+        return user.pw_gid == group and all(member == user.pw_name for member in members)
+    except KeyError:  # a user or group without a name
+        return False
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    log.warning(message)
 
 
 def fingerprint(*parts: object) -> str:
-    """Return a cache key: a hash of the `repr` of `parts`, of versions, of source files and of XLA's flags."""
-    return hashlib.sha256(repr((_versions(), parts)).encode()).hexdigest()[:32]
+    """Return a cache key: a hash of the `repr` of `parts`, and of all that a program depends on beside them.
+
+    That is: every source file of this package, the versions of the packages that trace and compile, JAX's options and
+    XLA's flags.
+    """
+    return hashlib.sha256(repr((_versions(), jax_options(), parts)).encode()).hexdigest()[:32]
+
+
+def jax_options() -> tuple[object, ...]:
+    """Return the values of JAX's options in this thread, without those that no program depends on."""
+    import jax
+
+    return tuple(getattr(jax.config, name) for name in _option_names())
+
+
+@functools.cache
+def _option_names() -> tuple[str, ...]:
+    import jax
+
+    config: Any = jax.config
+    names = (name for name in sorted(config.values) if not any(part in name for part in _IRRELEVANT_OPTIONS))
+    return tuple(name for name in names if hasattr(config, name))
 
 
 def read_entry(name: str) -> bytes | None:
-    """Return the entry `name`; None if there is none."""
+    """Return the content of the entry `name`; None if there is none, or it is damaged or of another user."""
     folder = directory()
     if folder is None:
         return None
-    path = folder / f"{_PREFIX}{name}"
     try:
-        content = path.read_bytes()
-        os.utime(path)
-        return content
+        with open(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if _distrust(found) or not stat.S_ISREG(found.st_mode):
+                return None
+            entry = file.read()
     except OSError:
         return None
+    head, content = entry[: len(_MARKER) + _HASH_BYTES], entry[len(_MARKER) + _HASH_BYTES :]
+    if head != _MARKER + hashlib.sha256(content).digest():
+        return None
+    with contextlib.suppress(OSError):  # a cache that this user may only read
+        os.utime(folder / name)
+    return content
 
 
 def write_entry(name: str, content: bytes) -> None:
@@ -71,39 +159,84 @@ def write_entry(name: str, content: bytes) -> None:
     folder = directory()
     if folder is None:
         return
+    partial = folder / f".{name}.{secrets.token_hex(8)}.partial"
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as file:
-            try:
-                file.write(content)
-                file.close()
-                os.replace(file.name, folder / f"{_PREFIX}{name}")
-            except OSError:
-                os.unlink(file.name)
+        try:
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(_MARKER + hashlib.sha256(content).digest() + content)
+            os.replace(partial, folder / name)
+        finally:
+            partial.unlink(missing_ok=True)
     remove_oldest(folder)
 
 
 def remove_oldest(folder: Path, limit: int = _LIMIT) -> None:
-    """Remove the least recently used files until the remaining ones take at most `limit` bytes."""
+    """Remove the least recently used entries until the remaining ones take at most `limit` bytes.
+
+    In the directory of the user's cache, which is of this package alone, JAX's own entries count too. A file that
+    neither we nor JAX wrote is neither counted nor removed.
+    """
     with contextlib.suppress(OSError):
-        found = [(entry.stat(), entry.path) for entry in os.scandir(folder) if entry.is_file()]
+        found = list(_entries(folder))
+        if folder.parent == default_directory():
+            found += _entries_of_jax(folder.parent)
         found.sort(key=lambda one: max(one[0].st_atime, one[0].st_mtime))
-        total = sum(stat.st_size for stat, _ in found)
-        for stat, path in found:
+        total = sum(info.st_size for info, _ in found)
+        for info, path in found:
             if total <= limit:
                 return
             with contextlib.suppress(OSError):  # another process has removed it
                 os.unlink(path)
-            total -= stat.st_size
+            total -= info.st_size
+
+
+def _entries(folder: Path) -> Iterator[tuple[os.stat_result, str]]:
+    """Yield our entries in a directory, and remove the temporary files that killed processes left there."""
+    for file in os.scandir(folder):
+        if not file.is_file(follow_symlinks=False):
+            continue
+        with contextlib.suppress(OSError):  # another process has removed it
+            if _ENTRY.fullmatch(file.name) and _first_bytes(file.path) == _MARKER:
+                yield file.stat(), file.path
+            elif (
+                _PARTIAL.fullmatch(file.name)
+                and _MARKER.startswith(_first_bytes(file.path))
+                and time.time() - file.stat().st_mtime > _PARTIAL_SECONDS
+            ):
+                os.unlink(file.path)
+
+
+def _first_bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(len(_MARKER))
+
+
+def _entries_of_jax(folder: Path) -> Iterator[tuple[os.stat_result, str]]:
+    for file in os.scandir(folder):
+        if _ENTRY_OF_JAX.fullmatch(file.name) and file.is_file(follow_symlinks=False):
+            yield file.stat(), file.path
 
 
 @functools.cache
 def _versions() -> tuple[object, ...]:
-    home = Path(__file__).parent
-    files = sorted(path for pattern in _SOURCES for path in home.glob(pattern))
-    sources = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     packages = tuple(importlib.metadata.version(package) for package in _PACKAGES)
-    return packages, sources, os.environ.get("XLA_FLAGS")
+    return packages, fingerprint_of_sources(), os.environ.get("XLA_FLAGS")
+
+
+@functools.cache
+def fingerprint_of_sources(package: str | os.PathLike[str] = _PACKAGE) -> str | None:
+    """Return a hash of a package's source files, names included; None if there are no files."""
+    digest, count = hashlib.sha256(), 0
+    for folder, subfolders, names in os.walk(package):
+        subfolders.sort()
+        for name in sorted(name for name in names if name.endswith(".py")):
+            path = os.path.join(folder, name)
+            with open(path, "rb", buffering=0) as file:
+                content = file.read()
+            digest.update(f"{os.path.relpath(path, package)}\0{len(content)}\0".encode() + content)
+            count += 1
+    return digest.hexdigest() if count else None
 
 
 @functools.cache

@@ -137,6 +137,9 @@ def process_settings() -> Iterator[None]:
     }
     if folder := program_cache.default_directory():
         defaults["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    named = os.environ.get("JAX_COMPILATION_CACHE_DIR", "")
+    if "://" not in named and not program_cache.is_private(named):
+        defaults["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # JAX does not look at the owner of what it loads
     if "JAX_PLATFORMS" not in os.environ and not may_have_accelerators():
         defaults["JAX_PLATFORMS"] = "cpu"
     with compilers.larger_stacks(), default_environment(defaults), _printable_logs(), _printable_warnings():

@@ -29,7 +29,7 @@ class _Program(NamedTuple):
     params: tuple[Any, ...]  # structure, and (shape, dtype) of each leaf
     inputs: tuple[tuple[str, tuple[int, ...], str], ...]
     device: jax.Device
-    settings: tuple[Any, ...]
+    jax_options: tuple[Any, ...]
 
 
 _programs: dict[_Program, Any] = {}
@@ -53,7 +53,6 @@ def compile_forward(
         output_hidden_states: whether to return all hidden states.
         output_attentions: whether to return all attention maps.
     """
-    config: Any = jax.config
     options = (fields, output_hidden_states, output_attentions)
     leaves, tree = jax.tree.flatten(params)
     device = _device_of(leaves)
@@ -65,7 +64,7 @@ def compile_forward(
         (tree, tuple((leaf.shape, leaf.dtype.name) for leaf in leaves)),
         tuple((name, array.shape, array.dtype.name) for name, array in inputs.items()),
         device,
-        (config.jax_enable_x64, config.jax_default_matmul_precision),
+        program_cache.jax_options(),
     )
     if program not in _programs:
         _programs[program] = _load_or_compile(program, params, inputs)
@@ -107,7 +106,7 @@ def _load_or_compile(program: _Program, params: Params, inputs: Mapping[str, np.
     if device.platform == "tpu":
         where += (os.environ.get("LIBTPU_INIT_ARGS"),)
     structure, shapes = program.params
-    described = (*program[:4], str(structure), shapes, program.inputs, where, program.settings)
+    described = (*program[:4], str(structure), shapes, program.inputs, where)
     name = program_cache.fingerprint("forward", described)
     if (cached := program_cache.read_entry(name)) is not None:
         with contextlib.suppress(Exception):  # a damaged entry, for which JAX documents no error

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 
 from bert_jax import compilers, program_cache, storage
-from bert_jax.planning import hlo
 from bert_jax.planning.hlo import Collective, HloModule
 from bert_jax.planning.slices import Slice
 
@@ -71,11 +70,11 @@ def _cache() -> storage.Path:
 
 def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
     """Return a hash of what determines the result: step, mesh, slice, compiler with its options, and this code."""
-    versions = [importlib.metadata.version(package) for package in ("jax", "libtpu")]
+    versions = [importlib.metadata.version(package) for package in ("jax", "jaxlib", "libtpu")]
     options = [str(compilers.XLA_OPTIONS["tpu"]), os.environ.get("LIBTPU_INIT_ARGS", "")]
     parts = [lowered.as_text(), *options, str(mesh_shape), place.name, str(place.num_slices), *versions]
-    readers = b"".join(storage.Path(file).read_bytes() for file in (hlo.__file__, __file__))
-    return hashlib.sha256("\0".join(parts).encode() + readers).hexdigest()
+    readers = program_cache.fingerprint_of_sources(storage.Path(__file__).parent)
+    return hashlib.sha256("\0".join([*parts, str(readers)]).encode()).hexdigest()
 
 
 def _compile(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled:

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 
-from bert_jax import storage
+from bert_jax import program_cache, storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.invalid_rows import RULES
 from bert_jax.data.pretraining.corpus_checks import TextCounts
@@ -18,7 +18,6 @@ from bert_jax.tokenization import Tokenizer
 
 DUPLICATES = ("", "exact", "near")  # which documents are left out
 RECORDS_DIR = "done_chunks"  # within the prepared directory, until it is complete
-_RECORD_VERSION = 3  # version of the records' format
 _logger = logger(__name__)
 
 
@@ -76,7 +75,8 @@ class Chunk:
 
     def fingerprint(self, settings: PrepareSettings, tokenizer: Tokenizer) -> str:
         """Return a digest of everything that the shards of this chunk depend on."""
-        made_by = (_RECORD_VERSION, dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.name)
+        sources = program_cache.fingerprint_of_sources()
+        made_by = (sources, dataclasses.astuple(settings), tokenizer.fingerprint, self.split, self.name)
         digest = hashlib.sha256(repr(made_by).encode())
         for document in self.documents:
             digest.update(repr((document.texts, document.are_sentences)).encode())

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax import storage
+from bert_jax import program_cache, storage
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.batching import EvalSource, few_buckets
 from bert_jax.data.finetuning.features import Paddable
@@ -178,8 +178,9 @@ def _read(path: storage.Path) -> np.ndarray:
 
 
 def _fingerprint(teacher: Teacher, rows: Paddable) -> str:
-    """Return a hash of the teacher, its dtype, and the rows as it reads them."""
-    found = hashlib.blake2b(f"{teacher.fingerprint} {teacher.model.compute.dtype}".encode(), digest_size=12)
+    """Return a hash of the teacher, its dtype, this package, and the rows as the teacher reads them."""
+    made_by = (teacher.fingerprint, str(teacher.model.compute.dtype), program_cache.fingerprint_of_sources())
+    found = hashlib.blake2b(repr(made_by).encode(), digest_size=12)
     longest = int(rows.lengths.max())
     for start in range(0, len(rows), _SHARD):
         batch = rows.pad(np.arange(start, min(start + _SHARD, len(rows))), longest, teacher.tokenizer.pad_id)

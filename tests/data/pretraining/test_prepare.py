@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from prepared_corpora import write_corpus
 
-from bert_jax import storage
+from bert_jax import program_cache, storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.corpora.sources import Corpus
 from bert_jax.data.pretraining import chunk_shards
@@ -185,6 +185,15 @@ def test_what_was_made_in_another_way_is_made_anew(tmp_path, corpus, tiny_tokeni
     for name in ("out", "whole"):
         prepare(corpus, tiny_tokenizer, tmp_path / name, num_workers=1, shard_bytes=3000, **change)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_changed_package_takes_over_no_chunk_from_before(tmp_path, corpus, tiny_tokenizer, monkeypatch):
+    interrupted(corpus, tiny_tokenizer, tmp_path / "out")
+    monkeypatch.setattr(program_cache, "fingerprint_of_sources", lambda: "of another version")
+    done, tokenized = [], chunk_shards._tokenized
+    monkeypatch.setattr(chunk_shards, "_tokenized", lambda *given: done.append(1) or tokenized(*given))
+    manifest = prepare(corpus, tiny_tokenizer, tmp_path / "out", num_workers=1, shard_bytes=3000)
+    assert len(done) == sum(len(instances.shards) for instances in manifest.sets)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"fingerprint": 1'])

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import from_pretrained, recipes, tasks
+from bert_jax import from_pretrained, program_cache, recipes, tasks
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
@@ -113,6 +113,13 @@ def test_other_rows_are_another_cache(place, tmp_path):
     (tmp_path / "more.tsv").write_text("text\n" + "".join(f"{text} dog\n" for text in TEXTS))
     tasks.build(recipe(place, tmp_path / "cache", **{"data.train": str(tmp_path / "more.tsv")}))
     assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_a_changed_package_reads_no_outputs_from_before(place, tmp_path, monkeypatch):
+    tasks.build(recipe(place, tmp_path))
+    monkeypatch.setattr(program_cache, "fingerprint_of_sources", lambda: "of another version")
+    tasks.build(recipe(place, tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_damaged_cache_is_an_error(place, tmp_path):
