@@ -1,6 +1,7 @@
-"""`InputError` for invalid input, printable text for terminals and logs, and `did you mean` hints."""
+"""`InputError` for invalid input, printable text for terminals, logs and tables, and `did you mean` hints."""
 
 import difflib
+import json
 import logging
 import re
 from collections.abc import Iterable
@@ -74,8 +75,26 @@ def printable(text: str, limit: int = MAX_MESSAGE) -> str:
         cut = f" ... ({len(text):,} characters) ... "
         tail = (limit - len(cut)) // 3
         text = text[: limit - len(cut) - tail] + cut + text[len(text) - tail :]
-    escaped = _UNPRINTABLE.sub(_escape, text)
+    escaped = escape_controls(text)
     return escaped if len(escaped) <= limit or escaped == text else printable(escaped, limit)
+
+
+def escape_controls(text: str) -> str:
+    """Return the whole `text` with the same characters escaped as in `printable`."""
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def printable_json(value: Any, **options: Any) -> str:
+    """Return `value` as JSON in which only the characters that `printable` escapes are escaped.
+
+    A reader of JSON gets the exact text, and a terminal gets nothing that it obeys.
+
+    Args:
+        value: the value.
+        options: options of `json.dumps`.
+    """
+    text = json.dumps(value, ensure_ascii=False, **options)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -3,9 +3,10 @@
 import argparse
 import contextlib
 import importlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from bert_jax.errors import printable_json
 
 _ROWS = 4096  # rows of a group
 _Columns = Mapping[str, Any]  # name -> type: a name of Arrow's, a dict of fields, or a list of the type of its items
@@ -69,7 +70,7 @@ def open_answers(path: Any, columns: _Columns) -> Iterator[_Write]:
             yield write
         return
     with storage.open_atomically(path) as file:
-        yield lambda answer: file.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        yield lambda answer: file.write(printable_json(answer) + "\n")
 
 
 @contextlib.contextmanager

@@ -1,14 +1,13 @@
 """The verb `mine-negatives`: write a table of hard negatives for training."""
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.cli.output import say
 from bert_jax.cli.search import check_counts, corpus_texts
 from bert_jax.cli.verbs import add_batching, add_dtype, add_prompts, add_truncate_dim, add_verb
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, printable_json
 
 if TYPE_CHECKING:
     from bert_jax.inference.hard_negatives import MinedNegatives
@@ -96,7 +95,7 @@ def run_mine(args: argparse.Namespace) -> None:
             for name in ("prompt_name", "prompt", "corpus_prompt_name", "corpus_prompt", "truncate_dim")
         },
     )
-    lines = [json.dumps(row, ensure_ascii=False) for row in _rows(mined, names, args)]
+    lines = [printable_json(row) for row in _rows(mined, names, args)]
     if not lines:
         raise InputError(
             f"{args.data}: expected negatives within the range, scores and margins, found none; they admit no candidate"

@@ -1,4 +1,4 @@
-"""Print to stdout and stderr: JSON lines unchanged, text and tables with control characters escaped."""
+"""Print to stdout and stderr: JSON lines with the exact text, text and tables with control characters escaped."""
 
 import functools
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.errors import MAX_MESSAGE, printable, printable_lines
+from bert_jax.errors import MAX_MESSAGE, printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,8 +45,8 @@ def say_names(what: str, names: Iterable[str]) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print an object as one line of JSON."""
-    print(json.dumps(value, ensure_ascii=False))
+    """Print an object as one line of JSON, in which control characters are JSON's escapes."""
+    print(printable_json(value))
 
 
 def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

@@ -90,7 +90,8 @@ def add_verbs(verbs: Any) -> None:
         required=True,
         metavar="FILE",
         help="file to write: .jsonl, .tsv, .csv or .parquet; .conll and .conllu for taggers; .json for question "
-        "answering; with --shards the directory of such files",
+        "answering; with --shards the directory of such files; .csv and .tsv have an apostrophe before texts that a "
+        "spreadsheet would run as formulas, .jsonl has the exact text",
     )
     predict.add_argument("--format", choices=("jsonl", "tsv", "csv", "parquet", "conll", "conllu", "json"),
         help="with --shards: format of the files (default: jsonl)")  # fmt: skip

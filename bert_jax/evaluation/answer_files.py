@@ -3,14 +3,13 @@
 import contextlib
 import csv
 import importlib
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax import storage
 from bert_jax.data.parquet_files import import_pyarrow
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, printable_json
+from bert_jax.evaluation.table_cells import TableCells
 
 FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")
 Write = Callable[[list[Mapping[str, Any]], list[Sequence[Any]]], None]
@@ -20,7 +19,8 @@ Write = Callable[[list[Mapping[str, Any]], list[Sequence[Any]]], None]
 def answer_file(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
     """Open an answer file, and yield a function that writes rows.
 
-    The function takes the rows as JSON objects (for JSON lines) and as fields under `header` (for a table).
+    The function takes the rows as JSON objects (for JSON lines) and as fields under `header` (for a table). JSON lines
+    and Parquet have the exact text; in CSV and TSV, `TableCells` makes it safe for spreadsheets and terminals.
 
     Raises:
         InputError: the file is Parquet and pyarrow is not installed.
@@ -33,26 +33,28 @@ def answer_file(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]
     with storage.open_atomically(out) as file:
         if name.endswith(".jsonl"):
             yield lambda objects, _: file.writelines(_json(described) + "\n" for described in objects)
-        elif name.endswith(".csv"):
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(header)
-            yield lambda _, rows: table.writerows([_text(field) for field in row] for row in rows)
         else:
-            file.write(_tsv_line(header))
-            yield lambda _, rows: file.writelines(map(_tsv_line, rows))
+            cells = TableCells()
+            yield _csv(file, header, cells) if name.endswith(".csv") else _tsv(file, header, cells)
+            cells.log_changes(out)
+
+
+def _csv(file: Any, header: Sequence[str], cells: TableCells) -> Write:
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(map(cells.text, header))
+    return lambda _, rows: table.writerows(map(cells.text, row) for row in rows)
+
+
+def _tsv(file: Any, header: Sequence[str], cells: TableCells) -> Write:
+    def line(fields: Sequence[Any]) -> str:
+        return "\t".join(map(cells.one_line, fields)) + "\n"
+
+    file.write(line(header))
+    return lambda _, rows: file.writelines(map(line, rows))
 
 
 def _json(described: Mapping[str, Any]) -> str:
-    return json.dumps(described, ensure_ascii=False, default=str)
-
-
-def _text(field: Any) -> str:
-    return "" if field is None else field if isinstance(field, str) else _json(field)
-
-
-def _tsv_line(fields: Sequence[Any]) -> str:
-    """Return a line without quotes; tabs and line ends within a field become spaces."""
-    return "\t".join(re.sub(r"[\t\r\n]+", " ", _text(field)) for field in fields) + "\n"
+    return printable_json(described, default=str)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.question_windows import Limits
 from bert_jax.data.finetuning.squad import Question, read_questions
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, did_you_mean, printable_json
 from bert_jax.evaluation.driver import Evaluated, Evaluator
 from bert_jax.evaluation.predictions import RowPredictor
 from bert_jax.inference.spans import SpanSearch
@@ -144,7 +144,7 @@ class QuestionAnsweringEvaluator(Evaluator):
         if odds:
             beside = f"{str(out).removesuffix('.json')}.null_odds.json"
             storage.write_atomically(beside, json.dumps(odds, indent=1) + "\n")
-        storage.write_atomically(out, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
+        storage.write_atomically(out, printable_json(texts, indent=1) + "\n")
         return len(texts)
 
     def _answers(self, questions: Iterator[Question]) -> Iterator[tuple[Sequence[Question], dict[str, FoundSpans]]]:

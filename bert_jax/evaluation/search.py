@@ -1,7 +1,8 @@
 """Evaluate search: rank the documents of a retrieval set for its queries, and score the rankings."""
 
 import importlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,8 @@ def evaluate_search(
     if run_file:
         storage.check_writable(run_file)
     given = read_retrieval_set(data, split)
+    if run_file:
+        _check_ids(run_file, itertools.chain(given.queries, (name for name, _ in given.documents())))
     search = pipeline(f"{kind}-search" if kind else "search", model, dtype, batch_size, batch_invariant=batch_invariant)
     ranked = rank(search, given, top_k, keep_same_id, **options)
     rankings = ranked.rankings
@@ -157,6 +160,13 @@ def trec_run(rankings: Mapping[str, Ranking], tag: str = "bert_jax") -> str:
         for query, ranking in rankings.items()
         for place, (document, score) in enumerate(ranking.items(), 1)
     )
+
+
+def _check_ids(run_file: str, ids: Iterable[str]) -> None:
+    """Check that ids are single words, since white space separates the fields and lines of a TREC run."""
+    for name in ids:
+        if name.split() != [name]:
+            raise InputError(f"{run_file}: expected ids without white space for a TREC run, found {name!r}")
 
 
 def _measure(name: str) -> tuple[str, int]:

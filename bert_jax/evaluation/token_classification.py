@@ -17,6 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.evaluation.answer_files import Write, answer_file
 from bert_jax.evaluation.driver import Evaluated, Evaluator
 from bert_jax.evaluation.predictions import write_answers
+from bert_jax.evaluation.table_cells import TableCells
 from bert_jax.inference.scoring import short
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
@@ -33,7 +34,7 @@ class TokenClassificationEvaluator(Evaluator):
     `predict` writes one object per sentence to a `.jsonl` file: `tokens`, `tags` and `scores` (the probability of each
     tag). A `.conllu` file has the lines of the data, which must be CoNLL-U, with the tags in the column that the model
     was trained on (UPOS, if its training did not name one). The other formats are CoNLL: one word per line with its
-    tag, separated by a tab, and a blank line after a sentence.
+    tag, separated by a tab, and a blank line after a sentence. Only a `.tsv` is made safe for spreadsheets.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
@@ -124,12 +125,15 @@ class TokenClassificationEvaluator(Evaluator):
     def _conll_u_file(self, out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
         """Open a CoNLL-U file, and yield a function like `answer_file`'s, whose rows are the lines of a sentence and
         its tags."""
+        cells = TableCells(for_spreadsheets=False)
         with storage.open_atomically(out) as file:
 
             def write(_: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]]) -> None:
-                file.writelines(fill_column(source, self._column.upper(), tags) for source, tags in rows)
+                for source, tags in rows:
+                    file.write(fill_column(source, self._column.upper(), list(map(cells.one_line, tags))))
 
             yield write
+            cells.log_changes(out)
 
     def _tagged(self, sentences: Sequence[Sentence]) -> Iterator[tuple[Sentence, list[str], list[float]]]:
         """Yield each sentence with the tag and the score of each of its words."""
@@ -163,10 +167,13 @@ def _check_words(data: Any, sentence: Sentence) -> None:
 @contextlib.contextmanager
 def _conll_file(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
     """Open a CoNLL file, and yield a function like `answer_file`'s, whose rows are words and tags of a sentence."""
+    cells = TableCells(for_spreadsheets=str(out).lower().endswith(".tsv"))
     with storage.open_atomically(out) as file:
 
         def write(_: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]]) -> None:
             for words, tags in rows:
-                file.write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
+                pairs = zip(map(cells.one_line, words), map(cells.one_line, tags), strict=True)
+                file.write("".join(f"{word}\t{tag}\n" for word, tag in pairs) + "\n")
 
         yield write
+        cells.log_changes(out)

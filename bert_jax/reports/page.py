@@ -15,8 +15,9 @@ from bert_jax.reports.style import CSS, SHADES
 LONGEST_TEXT = 600  # most characters of a text that are shown
 _DPI = 144
 _FORMATS = (".html", ".htm")
-# Characters that HTML or UTF-8 cannot represent: controls except tab and newlines, and halves of surrogate pairs.
-_UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# Characters that HTML or UTF-8 cannot represent: controls except tab and newlines, and halves of surrogate pairs; and
+# those that reverse the order of the text behind them, so that a page would show another label than there is.
+_UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # A second defence if an escape fails: the browser runs no scripts and loads nothing from the network.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 

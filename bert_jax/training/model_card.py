@@ -3,8 +3,8 @@
 The front matter is that of the Hugging Face hub's model cards: https://huggingface.co/docs/hub/model-cards.
 """
 
-import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 import bert_jax
 from bert_jax import storage
 from bert_jax.config import BertConfig
+from bert_jax.errors import escape_controls, one_line, printable_json
 from bert_jax.families import FAMILIES
 from bert_jax.recipes.describe import describe_keys, shown_value
 from bert_jax.storage import PathLike
@@ -41,6 +42,8 @@ _USES = {
         '{"text": "Ada lived in London.", "head": (0, 3), "tail": (13, 19)}',
     ),
 }
+# What Markdown or HTML reads as more than text. They are written as entities, which have one meaning in all readers.
+_MARKUP = re.compile(r"[\\`*\[\]<>&~$]")
 _FOLDER = 'folder = "path/to/this/folder"'
 
 
@@ -71,11 +74,13 @@ def write_model_card(
     lines += ["## Use", "", *_code(["import bert_jax", "", *_call(use, job.tokenizer)])]
     lines += ["With PyTorch:", "", *_code(theirs)] if theirs else []
     if evaluated:
-        lines += ["## Scores", "", f"On the evaluation data{f' `{dev}`' if dev else ''}:", ""]
-        lines += _table(("metric", "value"), {name: f"{value:.4g}" for name, value in evaluated.items()})
+        lines += ["## Scores", "", f"On the evaluation data{f' {_code_span(dev)}' if dev else ''}:", ""]
+        lines += _table(("metric", "value"), {_plain(name): f"{value:.4g}" for name, value in evaluated.items()})
     lines += ["## Data", "", *_data(job, record.data or {})]
     lines += ["## Training", "", "Keys of the recipe that differ from the defaults of its task:", ""]
-    lines += _table(("key", "value"), {f"`{name}`": f"`{value}`" for name, value in _settings(recipe).items()})
+    lines += _table(
+        ("key", "value"), {_code_span(name): _code_span(value) for name, value in _settings(recipe).items()}
+    )
     lines += ["## Licence", "", "The front matter says `unknown`: set it to a licence that the training data"
               f"{' and the base model' if recipe.init_from else ''} allow.", ""]  # fmt: skip
     storage.write_atomically(directory / "README.md", "\n".join(lines))
@@ -95,7 +100,7 @@ def _front_matter(
         metrics = [{"type": name, "value": round(value, 6)} for name, value in scores.items()]
         result = {"task": {"type": tag or recipe.task}, "dataset": {"name": dataset, "type": dataset}}
         metadata["model-index"] = [{"name": title, "results": [result | {"metrics": metrics}]}]
-    return ["---", *(f"{key}: {json.dumps(value)}" for key, value in metadata.items()), "---", ""]
+    return ["---", *(f"{key}: {printable_json(value)}" for key, value in metadata.items()), "---", ""]
 
 
 def _code(lines: list[str]) -> list[str]:
@@ -108,7 +113,7 @@ def _call(head: str, tokenizer: Any) -> list[str]:
         call = f"print(model(**{_inputs(head, 'model.tokenizer')}))"
         return [_FOLDER, "model = bert_jax.from_pretrained(folder)", call]
     _, task, arguments = _USES[head]
-    mask = tokenizer.id_to_token(tokenizer.mask_id) if "{mask}" in arguments else ""
+    mask = printable_json(tokenizer.id_to_token(tokenizer.mask_id))[1:-1] if "{mask}" in arguments else ""
     return [_FOLDER, f'print(bert_jax.pipeline("{task}", folder)({arguments.replace("{mask}", mask)}))']
 
 
@@ -161,7 +166,7 @@ def _data(job: Job, data: Mapping[str, Any]) -> list[str]:
         rows[f"prepared directory {number}"] = f"{prepared['examples']:,} examples"
     lines = _table(("data", "size"), rows)
     if job.classes:
-        lines += _table(("class", "training rows"), {name: f"{count:,}" for name, count in job.classes.items()})
+        lines += _table(("class", "training rows"), {_plain(name): f"{count:,}" for name, count in job.classes.items()})
     return lines
 
 
@@ -184,8 +189,18 @@ def _last_part(text: str) -> str:
 
 
 def _table(header: tuple[str, str], rows: Mapping[str, str]) -> list[str]:
-    """Return a table in Markdown; no lines where there are no rows."""
+    """Return a table in Markdown, whose cells are Markdown; no lines where there are no rows."""
     if not rows:
         return []
-    escaped = [[cell.replace("|", r"\|").replace("\n", " ") for cell in row] for row in rows.items()]
-    return [f"| {' | '.join(row)} |" for row in (header, ("---", "---"), *escaped)] + [""]
+    return [f"| {' | '.join(row)} |" for row in (header, ("---", "---"), *rows.items())] + [""]
+
+
+def _plain(text: str) -> str:
+    """Return Markdown that shows a text of the user as it is, on one line and within a table."""
+    line = escape_controls(one_line(text))
+    return _MARKUP.sub(lambda found: f"&#{ord(found.group())};", line).replace("|", r"\|")
+
+
+def _code_span(text: str) -> str:
+    """Return a text of the user as code; as plain text if it has characters that end code or a cell."""
+    return _plain(text) if re.search(r"[`|\\]", text) else f"`{escape_controls(one_line(text))}`"

@@ -233,7 +233,9 @@ def test_no_verb_prints_what_a_terminal_obeys(verb, place, capfd, caplog, recwar
 def test_json_is_unchanged(place, capsys):
     text = f"the {ESCAPES}"
     assert main(["classify", str(place / "sequence_classification"), text, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert not FORBIDDEN.search(printed)  # the escapes are JSON's, of C1 and directions too
+    said = json.loads(printed)
     assert said["text"] == text
     assert {score["label"] for score in said["scores"]} == {ESCAPES, "x" * 5000}
 

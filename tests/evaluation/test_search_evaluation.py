@@ -136,6 +136,23 @@ def test_the_verb_with_a_reranker_and_a_run_file(folder, model, write_small, tmp
     assert main(given) == 0 and "precision@5" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["q 1", "q\nq1 Q0 d1 1 9 forged", "q\u00a01", "d 7"])
+def test_an_id_adds_no_fields_or_lines_to_a_run(folder, model, tmp_path, corpus, queries, judgements, name):
+    """White space separates the fields of a TREC run."""
+    pytest.importorskip("pytrec_eval", reason=PYTREC_EVAL)
+    other = tmp_path / "other"
+    documents = {**corpus, name: {"_id": name, "title": "", "text": "cat"}} if name[0] == "d" else corpus
+    asked = {**queries, name: {"_id": name, "text": "cat"}} if name[0] == "q" else queries
+    judged = {**judgements, name: {"d1": 1}} if name[0] == "q" else judgements
+    write_lines(other / "corpus.jsonl", documents.values())
+    write_lines(other / "queries.jsonl", asked.values())
+    rows = [{"query-id": query, "corpus-id": found} for query, row in judged.items() for found in row]
+    write_lines(other / "qrels" / "test.jsonl", rows)
+    with pytest.raises(InputError, match=r"run\.txt: expected ids without white space for a TREC run, found"):
+        evaluate_search(model, other, run_file=tmp_path / "run.txt")
+    assert not (tmp_path / "run.txt").exists()
+
+
 def test_search_over_several_chunks_is_search_over_one(folder, model, monkeypatch):
     search, given = pipeline("search", str(model)), read_retrieval_set(folder)
     whole = rank(search, given, 15).rankings

@@ -1,5 +1,6 @@
 """README.md of a finished model: huggingface_hub reads its metadata, and its code runs as written."""
 
+import ast
 import dataclasses
 import re
 from types import SimpleNamespace
@@ -101,3 +102,54 @@ def test_a_family_without_a_class_of_transformers(tmp_path, write_small):
 )
 def test_it_runs_the_pipeline_of_its_task(tmp_path, write_small, task, pipeline):
     assert f'bert_jax.pipeline("{pipeline}", folder)' in card_of(tmp_path, write_small, task)[1]
+
+
+HOSTILE = {
+    "a|b": "a|b",
+    "a\\|b": "a\\|b",
+    "<script>alert(1)</script>": "<script>alert(1)</script>",
+    "[x](javascript:alert(1))": "[x](javascript:alert(1))",
+    "![x](http://127.0.0.1/pixel.png)": "![x](http://127.0.0.1/pixel.png)",
+    "a\n\n# A title\n---\nlicense: mit": "a # A title --- license: mit",
+    "a\r| b | c |": "a | b | c |",
+    "`` ` <b>": "`` ` <b>",
+    "&lt;b&gt; &#124;": "&lt;b&gt; &#124;",
+    "\x1b[31m\u202ered \x9b": "\\x1b[31m\\u202ered \\x9b",
+    "=1+1 😀": "=1+1 😀",
+}
+
+
+def test_texts_of_the_user_are_shown_as_they_are(tmp_path, write_small):
+    """Labels, names of metrics, files and values of the recipe, as a reader of Markdown shows them."""
+    markdown_it = pytest.importorskip("markdown_it", reason="reads the card as a website does")
+    yaml = pytest.importorskip("yaml", reason="reads the card's metadata as a website does")
+    names = list(HOSTILE)
+    scores = {f"eval/{name}": 0.5 for name in names}
+    keys = {"data.dev": "dev `<b>`\n---\nlicense: mit 😀.csv", "data.train": "`|\\|<script>.csv"}
+    _, text = card_of(tmp_path, write_small, "classification", scores, dict.fromkeys(names, 3), **keys)
+    _, metadata, body = text.split("---\n", 2)
+    card = yaml.safe_load(metadata)
+    assert card["license"] == "unknown" and card["model-index"][0]["results"][0]["dataset"]["name"] == keys["data.dev"]
+    assert {metric["type"] for metric in card["model-index"][0]["results"][0]["metrics"]} == set(names)
+    tokens = markdown_it.MarkdownIt("commonmark", {"html": True}).enable("table").parse(body)
+    inner = [child for token in tokens for child in token.children or ()]
+    assert {child.type for child in inner} <= {"text", "code_inline", "softbreak", "text_special"}
+    assert not [token for token in tokens if token.type == "html_block"]
+    rows = ["".join(child.content for child in token.children) for token in tokens if token.type == "inline"]
+    for shown in HOSTILE.values():
+        assert rows.count(shown) == 2  # a class and a metric
+    assert keys["data.train"] in rows
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
+
+
+def test_a_mask_token_is_no_code(tmp_path, write_small):
+    directory, _ = card_of(tmp_path, write_small, "pretraining")
+    job = job_of(directory)
+    evil = '"); import os; os._exit(3) #\n```\n'
+    job.tokenizer = SimpleNamespace(mask_id=4, id_to_token=lambda _: evil)
+    write_model_card(
+        directory, recipes.RECIPES["pretraining"](), job, DataRecord(storage.Path(directory / "d.json")), {}
+    )
+    (code, *_) = re.findall(r"```python\n(.*?)\n```\n", (directory / "README.md").read_text(), re.DOTALL)
+    call = ast.parse(code).body[-1].value.args[0]
+    assert ast.literal_eval(call.args[0]) == f"A text with a {evil} word."
