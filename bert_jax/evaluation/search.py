@@ -162,7 +162,7 @@ def trec_run(rankings: Mapping[str, Ranking], tag: str = "bert_jax") -> str:
     )
 
 
-def _check_ids(run_file: str, ids: Iterable[str]) -> None:
+def _check_ids(run_file: storage.PathLike, ids: Iterable[str]) -> None:
     """Check that ids are single words, since white space separates the fields and lines of a TREC run."""
     for name in ids:
         if name.split() != [name]:
