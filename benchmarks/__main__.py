@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.attackers import ATTACKS
 from benchmarks.serving import SERVERS
 from benchmarks.tasks import CONTESTS
 from bert_jax.process import may_have_accelerators
@@ -106,6 +107,12 @@ def _serving(args: argparse.Namespace) -> None:
     from benchmarks import serving
 
     serving.main(args.data, _minilm(args), args.seconds, args.servers, args.clients, args.python)
+
+
+def _attack(args: argparse.Namespace) -> None:
+    from benchmarks import attack
+
+    attack.main(_minilm(args), args.seconds, args.quiet, args.attacks, args.rate)
 
 
 def _text(args: argparse.Namespace) -> None:
@@ -228,6 +235,8 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
     "serving": (_serving, "requests/s and latency of `bert-jax serve`, and of sentence-transformers behind starlette",
                 {"data": DATA, "model": None, "seconds": 20.0, "servers": list(SERVERS),
                  "clients": [1, 8, 64, 256], "python": sys.executable}),
+    "attack": (_attack, "honest clients of `bert-jax serve` beside hostile ones: latency, losses and memory",
+               {"data": DATA, "model": None, "seconds": 3600.0, "quiet": 120.0, "attacks": ATTACKS, "rate": 1.0}),
     "text": (_text, "speed of `prepare` and of making batches, on one core",
              {"corpus": ["python-docs"], "vocab": None, "turns": 7}),
     "at_scale": (_at_scale, "costs of large corpora, and a simulation of workers that fail", {}),
@@ -264,6 +273,9 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], str, dict[str,
 _FLAGS: dict[str, tuple[str, dict[str, object]]] = {
     "turns": ("turns of each side", {"type": int}),
     "seconds": ("seconds of each measurement", {"type": float}),
+    "quiet": ("seconds of the measurements before and after the attack", {"type": float}),
+    "attacks": ("kinds of attack", {"nargs": "+"}),
+    "rate": ("requests per second of each honest client", {"type": float}),
     "servers": ("servers to measure; also theirs-onnx, theirs-int8, theirs-batched-onnx and theirs-batched-int8",
                 {"nargs": "+", "metavar": "NAME"}),
     "python": ("interpreter that has sentence-transformers", {"metavar": "FILE"}),

@@ -1,8 +1,8 @@
 """From texts to vectors, class scores, filled masks and entities, for the routes of all APIs."""
 
-from collections import Counter
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from bert_jax.serving.batching import Row
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal
+
+_MOST_LOGITS = 1 << 23  # logits of masks in memory at a time, for each request
+_ANSWERED = 32  # most tokens in the sequences of filled masks, as a multiple of the most tokens of a request
 
 
 async def embed(
@@ -63,10 +66,14 @@ async def embed(
             )
         return model.rows(texts, None, truncate, prompt)
 
-    vectors = np.stack(await call.run(model, await call.service.in_thread(tokenize)))
-    vectors = vectors[:, : settings.dimension(dimensions)]
+    outputs = await call.run(model, await call.service.in_thread(tokenize))
     wanted = model.config.normalize_embeddings if normalize is None else normalize
-    return np.ascontiguousarray(normalize_vectors(vectors) if wanted else vectors, np.float32)
+
+    def cut() -> np.ndarray:
+        vectors = np.stack(outputs)[:, : settings.dimension(dimensions)]
+        return np.ascontiguousarray(normalize_vectors(vectors) if wanted else vectors, np.float32)
+
+    return await call.compute(len(outputs) * size, cut)
 
 
 async def logits(
@@ -97,7 +104,8 @@ async def logits(
                     rows[i] = row
         return [row for row in rows if row is not None]
 
-    return np.stack(await call.run(model, await call.service.in_thread(tokenize)))
+    outputs = await call.run(model, await call.service.in_thread(tokenize))
+    return await call.compute(len(outputs) * model.config.num_labels, lambda: np.stack(outputs))
 
 
 def class_scores(model: ServedModel, found: np.ndarray, raw: bool = False) -> np.ndarray:
@@ -144,36 +152,66 @@ async def fill_masks(
     call.service.check(model, len(texts))
     tokenizer = model.tokenizer
 
-    def tokenize() -> list[tuple[int, Row]]:
-        found = []
-        for number, row in enumerate(model.rows(texts, None, truncate)):
-            positions = np.flatnonzero(row.input_ids == tokenizer.mask_id).tolist()
-            if not positions:
+    def tokenize() -> list[_Mask]:
+        rows = model.rows(texts, None, truncate)
+        places = [np.flatnonzero(row.input_ids == tokenizer.mask_id) for row in rows]
+        for number, positions in enumerate(places):
+            if not len(positions):
                 mask = tokenizer.id_to_token(tokenizer.mask_id)
                 raise InputError(f"text {number}: expected a {mask} to fill, found none")
-            found += [(number, Row(row.input_ids, row.token_type_ids, position)) for position in positions]
-        return found
+        count = sum(map(len, places))
+        tokens = sum(row.size * len(positions) for row, positions in zip(rows, places, strict=True))
+        call.service.check_tokens(tokens)  # before there is a row for each mask
+        call.service.check(model, count)
+        if tokens * top_k > (most := _ANSWERED * call.service.settings.max_request_tokens):
+            message = f"top_k: expected at most {most} tokens in the sequences of all masks, found {tokens * top_k}"
+            raise Refusal(Reason.TOO_LARGE, message)
+        return [_Mask(number, len(positions) == 1, Row(row.input_ids, row.token_type_ids, position))
+                for number, (row, positions) in enumerate(zip(rows, places, strict=True))
+                for position in positions.tolist()]  # fmt: skip
 
-    rows = await call.service.in_thread(tokenize)
-    outputs = await call.run(model, [row for _, row in rows])
+    masks = await call.service.in_thread(tokenize)
+    step = max(1, _MOST_LOGITS // model.config.vocab_size)
+    found: list[dict[str, Any]] = []
+    for start in range(0, len(masks), step):
+        some = masks[start : start + step]
+        outputs = await call.run(model, [mask.row for mask in some])
+        fill = functools.partial(_fill, model, some, outputs, top_k)
+        found += await call.service.in_thread(fill)
+    return found
 
-    def answers() -> list[dict[str, Any]]:
-        masks = Counter(number for number, _ in rows)
-        found = []
-        for (number, row), output in zip(rows, outputs, strict=True):
-            probabilities = softmax(output)[: tokenizer.vocab_size]
-            best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
-            only = masks[number] == 1
-            found.append({
-                "text_index": number,
-                "token": best,
-                "token_str": [tokenizer.decode([token], skip_special_tokens=False) for token in best],
-                "score": probabilities[best],
-                "sequence": [filled_text(tokenizer, row.input_ids, row.masked_position, i, only) for i in best],
-            })  # fmt: skip
-        return found
 
-    return await call.service.in_thread(answers)
+class _Mask(NamedTuple):
+    """A mask to fill.
+
+    Attributes:
+        text: number of its text.
+        only: whether it is the only one of the text.
+        row: the tokens of the text, and the position of the mask.
+    """
+
+    text: int
+    only: bool
+    row: Row
+
+
+def _fill(
+    model: ServedModel, masks: Sequence[_Mask], outputs: Sequence[np.ndarray], top_k: int
+) -> list[dict[str, Any]]:
+    """Return the answer for each mask, by its logits `[V]`."""
+    tokenizer, found = model.tokenizer, []
+    for mask, output in zip(masks, outputs, strict=True):
+        probabilities = softmax(output)[: tokenizer.vocab_size]
+        best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
+        ids, position = mask.row.input_ids, mask.row.masked_position
+        found.append({
+            "text_index": mask.text,
+            "token": best,
+            "token_str": [tokenizer.decode([token], skip_special_tokens=False) for token in best],
+            "score": probabilities[best],
+            "sequence": [filled_text(tokenizer, ids, position, token, mask.only) for token in best],
+        })  # fmt: skip
+    return found
 
 
 async def entities(
@@ -199,16 +237,16 @@ async def entities(
     layout = model.tokenizer.layout
     room = model.max_length - layout.num_special(False)
 
-    def tokenize() -> list[tuple[np.ndarray, np.ndarray]]:
+    def tokenize() -> tuple[list[tuple[np.ndarray, np.ndarray]], list[Row]]:
         found = []
         for number, (ids, ranges) in enumerate(model.tokenizer.encode_batch_with_offsets(texts)):
             if len(ids) > room and not truncate:
                 raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
             found.append((np.array(ids[:room], np.int64), np.array(ranges[:room], np.int64).reshape(-1, 2)))
-        return found
+        return found, [model.row_of_ids(ids) for ids, _ in found]
 
-    encoded = await call.service.in_thread(tokenize)
-    outputs = await call.run(model, [model.row_of_ids(ids) for ids, _ in encoded])
+    encoded, rows = await call.service.in_thread(tokenize)
+    outputs = await call.run(model, rows)
 
     def answers() -> list[list[dict[str, Any]]]:
         found = []

@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ PATIENCE = 0.1  # seconds after which the oldest row is in the next batch, whate
 _FIRST_RATE = 20_000.0  # assumed tokens/s of a shape before it was measured; only the ratios between shapes matter
 _OVERHEAD = 64  # tokens that take as long as the fixed cost of a forward pass, before it was measured
 _SMOOTHING = 0.2  # weight of the newest measurement in the mean
+_FIRST_TOKENS = 256  # tokens of a request that come before the later ones of all long requests
+_OLDEST = 4  # one of this many batches has the oldest row, so that long requests end too
 
 
 class Shape(NamedTuple):
@@ -58,6 +60,7 @@ class Submission:
         left: number of rows without an output.
         waiting: number of rows that are in no batch yet.
         waiting_tokens: their tokens.
+        levels: level -> their tokens.
         dropped: whether the client is gone; its waiting rows are left out of batches.
     """
 
@@ -66,6 +69,7 @@ class Submission:
         "dropped",
         "future",
         "left",
+        "levels",
         "outputs",
         "rows",
         "submitted",
@@ -78,15 +82,25 @@ class Submission:
         self.outputs: list[np.ndarray | None] = [None] * len(rows)
         self.left = self.waiting = len(rows)
         self.waiting_tokens = sum(row.size for row in rows)
+        self.levels: Counter[int] = Counter()
         self.begun = 0.0
         self.dropped = False
 
 
 class Waiting(NamedTuple):
-    """A row in a queue: the request that it belongs to, and its number there."""
+    """A row in a queue: the request that it belongs to, its number there, and its level."""
 
     submission: Submission
     number: int
+    level: int
+
+
+def level_of(tokens: int) -> int:
+    """Return the level of a row that comes after this many tokens of its request: 0 for the first ones.
+
+    Rows of a lower level run first. So a request of a text does not wait for the thousands of texts of another one.
+    """
+    return (tokens // _FIRST_TOKENS).bit_length()
 
 
 def padding_to(shape: Shape, rows: Sequence[Row]) -> int:
@@ -124,54 +138,85 @@ class Queue:
         self.shapes = tuple(shapes)
         self._batch_invariant = batch_invariant
         self.lengths = sorted({shape.length for shape in shapes})
-        self._buckets: dict[int, deque[Waiting]] = {length: deque() for length in self.lengths}
+        self._buckets: dict[int, dict[int, deque[Waiting]]] = {length: {} for length in self.lengths}  # by level
+        self._batches = 0
         self._seconds = {s: (s.rows * s.length + _OVERHEAD) / _FIRST_RATE for s in shapes}
         self._measured: set[Shape] = set()
         self.clock = self.rate = 0.0
         self.tokens = 0
+        self._levels: Counter[int] = Counter()  # waiting tokens
 
     def __bool__(self) -> bool:
         return self.tokens > 0
 
     def add(self, submission: Submission) -> None:
         """Queue the rows of a request; each row fits the longest padded length."""
+        before = 0
         for number, row in enumerate(submission.rows):
             length = next(length for length in self.lengths if length >= row.size)
-            self._buckets[length].append(Waiting(submission, number))
+            level = level_of(before)
+            self._buckets[length].setdefault(level, deque()).append(Waiting(submission, number, level))
+            submission.levels[level] += row.size
+            before += row.size
         self.tokens += submission.waiting_tokens
+        self._levels.update(submission.levels)
 
     def drop(self, submission: Submission) -> None:
         """Leave the waiting rows of a request out of all later batches."""
         if not submission.dropped:
             submission.dropped = True
             self.tokens -= submission.waiting_tokens
+            self._levels.subtract(submission.levels)
             submission.waiting = submission.waiting_tokens = 0
+
+    def tokens_before(self, tokens: int) -> int:
+        """Return the number of waiting tokens that run before the last row of a new request of so many tokens."""
+        most = level_of(tokens)
+        return sum(count for level, count in self._levels.items() if level <= most)
 
     def take(self, now: float) -> RowBatch | None:
         """Remove and return the next batch; None if no row waits.
 
-        The shape is the one with the most tokens per second, unless a row has waited longer than `PATIENCE`: then it is
-        the best one for that row. Free rows of a batch are filled with shorter ones, unless the batch is invariant.
+        Rows of the lowest level run first, except in one of `_OLDEST` batches. The shape is the one with the most
+        tokens per second, unless a row of that level has waited longer than `PATIENCE`: then it is the best one for
+        that row. Free rows of a batch are filled with others and with shorter ones, unless the batch is invariant.
         """
-        for bucket in self._buckets.values():
-            while bucket and bucket[0].submission.dropped:
-                bucket.popleft()
-        waiting = [length for length in self.lengths if self._buckets[length]]
-        if not waiting:
+        heads = self._heads()
+        if not heads:
             return None
-        oldest = min(waiting, key=lambda length: self._buckets[length][0].submission.submitted)
-        if now - self._buckets[oldest][0].submission.submitted > PATIENCE:
+        self._batches += 1
+        level = min(level for _, level in heads)
+        if self._batches % _OLDEST == 0 and any(other != level for _, other in heads):
+            level = min(heads, key=lambda key: heads[key].submitted)[1]
+        waiting = [length for length, other in heads if other == level]
+        oldest = min(waiting, key=lambda length: heads[length, level].submitted)
+        if now - heads[oldest, level].submitted > PATIENCE:
             waiting = [oldest]
         shape = max((shape for shape in self.shapes if shape.length in waiting), key=self._expected_rate)
         rows: list[Waiting] = []
         for length in self._lengths_in(shape):
-            bucket = self._buckets[length]
-            while bucket and len(rows) < shape.rows:
-                item = bucket.popleft()
-                if not item.submission.dropped:
-                    self._mark_begun(item, now)
-                    rows.append(item)
+            buckets = self._buckets[length]
+            for each in sorted(buckets, key=lambda other: (other != level, other)):
+                bucket = buckets[each]
+                while bucket and len(rows) < shape.rows:
+                    item = bucket.popleft()
+                    if not item.submission.dropped:
+                        self._mark_begun(item, now)
+                        rows.append(item)
         return RowBatch(shape, rows)
+
+    def _heads(self) -> dict[tuple[int, int], Submission]:
+        """Return (length, level) -> the request of the first row that waits there."""
+        heads = {}
+        for length, buckets in self._buckets.items():
+            for level, bucket in list(buckets.items()):
+                while bucket and bucket[0].submission.dropped:
+                    bucket.popleft()
+                if bucket:
+                    heads[length, level] = bucket[0].submission
+                else:
+                    del buckets[level]
+        return heads
 
     def measured(self, shape: Shape, tokens: int, seconds: float) -> None:
         """Note how long a batch took, for the choice of shapes and for `rate`."""
@@ -188,6 +233,8 @@ class Queue:
         size = submission.rows[item.number].size
         submission.waiting -= 1
         submission.waiting_tokens -= size
+        submission.levels[item.level] -= size
+        self._levels[item.level] -= size
         submission.begun = submission.begun or now
         self.tokens -= size
 
@@ -201,7 +248,7 @@ class Queue:
         """Return the tokens per second of a batch of this shape, with rows counted at their padded lengths."""
         free, tokens = shape.rows, 0
         for length in self._lengths_in(shape):
-            count = min(free, len(self._buckets[length]))
+            count = min(free, sum(map(len, self._buckets[length].values())))
             free -= count
             tokens += count * length
         return tokens / self._seconds[shape]

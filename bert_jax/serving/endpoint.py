@@ -5,13 +5,14 @@ import hmac
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 from starlette.types import Message, Receive, Scope, Send
 
 from bert_jax.serving.batching import Row
+from bert_jax.serving.bodies import SMALL, count_values, is_small, json_pieces, most_counts, parse_body
 from bert_jax.serving.logs import log_event
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal, Shaped
@@ -19,7 +20,10 @@ from bert_jax.serving.service import Service
 
 _CLOSED = 499  # status in logs and metrics of a request whose client closed the connection
 _DISCARDED = 16  # a body over the limit is read, and discarded, up to this many times the limit
+_MOST_MESSAGE = 500  # characters of an error, which may quote what a client sent
+_PIECE = 64 << 10  # bytes of an answer that are handed to the connection at a time
 
+_T = TypeVar("_T")
 Handler = Callable[["Call"], Awaitable[Any]]
 
 
@@ -28,7 +32,6 @@ class Call:
 
     Attributes:
         service: what the routes share.
-        body: the JSON object of the request; {} for GET.
         path: the parts of the path that the route names.
         texts: number of texts, for the log.
         tokens: number of tokens, for the log and the response.
@@ -37,16 +40,16 @@ class Call:
 
     def __init__(self, service: Service, scope: Scope, receive: Receive):
         self.service = service
-        self.body: dict[str, Any] = {}
         self.path: dict[str, str] = scope.get("path_params", {})
         self.texts = self.tokens = 0
         self.model: str | None = None
         self._receive = receive
+        self._data = b""
         self._held = 0
         self._disconnected: asyncio.Task[None] | None = None
 
     async def read(self, headers: dict[bytes, bytes]) -> None:
-        """Read the body into `body`. Raises `Refusal` when it is too large, too slow or no JSON object."""
+        """Read the bytes of the body. Raises `Refusal` when they are too many or too slow."""
         limit, settings = self.service.settings.max_body_bytes, self.service.settings
         declared = headers.get(b"content-length", b"")
         size = int(declared) if declared.isdigit() else 0
@@ -58,13 +61,38 @@ class Call:
             raise Refusal(Reason.SLOW_BODY, message) from None
         if data is None:
             raise Refusal(Reason.TOO_LARGE, f"expected a body of at most {limit} bytes, found more")
-        try:
-            body = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise Refusal(Reason.INVALID, f"expected JSON in UTF-8, found an error: {error}") from None
-        if not isinstance(body, dict):
-            raise Refusal(Reason.INVALID, f"expected a JSON object, found {type(body).__name__}")
-        self.body = body
+        self._data = data
+
+    async def request(self, reader: Callable[[dict[str, Any]], _T]) -> _T:
+        """Parse the body, and return what a function reads from it: both in a thread unless the body is small.
+
+        Args:
+            reader: function of the JSON object that checks its fields; it raises `Refusal`.
+
+        Raises:
+            Refusal: the body is no JSON object, or has too many values; or as `reader` does.
+        """
+        data, self._data = self._data, b""
+        if len(data) <= SMALL:
+            return reader(parse_body(data))
+        reading, most = self.service.reading, most_counts(self.service.settings)
+
+        def parse() -> _T:
+            return reader(parse_body(data))
+
+        counts = await reading.run(len(data), lambda: count_values(data, most))
+        self._hold(counts.memory(data))
+        return await reading.run(len(data), parse)
+
+    async def compute(self, size: int, function: Callable[[], _T]) -> _T:
+        """Run a function that makes an answer of `size` values: in a thread unless it is small."""
+        return function() if size <= SMALL else await self.service.writing.run(size, function)
+
+    async def written(self, answer: Any) -> bytes:
+        """Return an answer as JSON, written in a thread unless it is small. `bytes` are JSON already."""
+        if isinstance(answer, bytes):
+            return answer
+        return await self.compute(0 if is_small(answer) else SMALL + 1, lambda: b"".join(json_pieces(answer)))
 
     async def _read(self, limit: int, declared: int) -> bytes | None:
         """Return the body; None if it is over the limit, after up to `_DISCARDED` times the limit was discarded."""
@@ -89,7 +117,8 @@ class Call:
         """Count bytes that are held in memory. Raises `Refusal` when all requests together hold too many."""
         self._held += size
         self.service.buffered += size
-        if self.service.buffered > self.service.settings.max_buffered_bytes:
+        alone = self.service.buffered == self._held and self._held > size
+        if self.service.buffered > self.service.settings.max_buffered_bytes and not alone:
             raise Refusal(Reason.OVERLOADED, "the server is overloaded: the bodies of requests fill its memory", 1)
 
     def release(self) -> None:
@@ -141,9 +170,9 @@ class Endpoint:
         service.in_flight += 1
         refusal: Refusal | None = None
         try:
-            status, body = 200, await self._answer(call, scope["method"], headers)
-        except Refusal as found:
-            refusal = found
+            status, data = 200, await call.written(await self._answer(call, scope["method"], headers))
+        except Refusal as found:  # without its traceback, whose frames hold the body
+            refusal = Refusal(found.reason, found.message[:_MOST_MESSAGE], found.retry_after)
         except ConnectionError:
             self._finish(call, _CLOSED, started, "the client closed the connection")
             return
@@ -157,6 +186,7 @@ class Endpoint:
             call.release()
         if refusal is not None:
             status, body = self._shape(refusal)
+            data = orjson.dumps(body)
             if refusal.retry_after is not None:
                 more["retry-after"] = str(refusal.retry_after)
             if refusal.reason in (Reason.SLOW_BODY, Reason.TOO_LARGE):
@@ -165,7 +195,7 @@ class Endpoint:
                 more["www-authenticate"] = "Bearer"
         if service.stopping:
             more["connection"] = "close"
-        await respond(send, status, body, more)
+        await self._send(send, status, data, more)
         self._finish(call, status, started, refusal.message if refusal else None)
 
     async def _answer(self, call: Call, method: str, headers: dict[bytes, bytes]) -> Any:
@@ -182,6 +212,33 @@ class Endpoint:
             await call.read(headers)
         return await self._handler(call)
 
+    async def _send(self, send: Send, status: int, data: bytes, more: dict[str, str]) -> None:
+        """Send JSON, as fast as the client reads it.
+
+        When the answers that are not yet sent fill the memory, the oldest are given up: those of clients that read too
+        slowly, or not at all.
+        """
+        unsent, task = self._service.unsent, asyncio.current_task()
+        assert task is not None
+        unsent[task] = len(data)
+        while len(unsent) > 1 and sum(unsent.values()) > self._service.settings.max_buffered_bytes:
+            oldest = next(iter(unsent))
+            del unsent[oldest]
+            oldest.cancel()
+        named = {"content-type": "application/json", "content-length": str(len(data)), **more}
+        start: Message = {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+        }
+        try:
+            await send(start)
+            for begin in range(0, len(data), _PIECE):
+                piece = data[begin : begin + _PIECE] if len(data) > _PIECE else data
+                await send({"type": "http.response.body", "body": piece, "more_body": begin + _PIECE < len(data)})
+        finally:
+            unsent.pop(task, None)
+
     def _finish(self, call: Call, status: int, started: float, error: str | None) -> None:
         seconds = time.perf_counter() - started
         self._service.metrics.request(self._route, status, seconds)
@@ -195,18 +252,3 @@ def check_key(expected: str, headers: dict[bytes, bytes]) -> None:
     given = headers.get(b"authorization", b"")
     if expected and not hmac.compare_digest(given, f"Bearer {expected}".encode()):
         raise Refusal(Reason.UNAUTHORIZED, "expected the API key as Authorization: Bearer KEY, found none or another")
-
-
-async def respond(
-    send: Send, status: int, body: Any, headers: dict[str, str] | None = None, content_type: str = "application/json"
-) -> None:
-    """Send a response; a body that is not `bytes` is written as JSON."""
-    data = body if isinstance(body, bytes) else orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-    named = {"content-type": content_type, "content-length": str(len(data)), **(headers or {})}
-    start: Message = {
-        "type": "http.response.start",
-        "status": status,
-        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
-    }
-    await send(start)
-    await send({"type": "http.response.body", "body": data})

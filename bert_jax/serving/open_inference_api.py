@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,21 +73,35 @@ async def answer_metadata(call: Call) -> dict[str, Any]:
 
 async def answer_infer(call: Call) -> dict[str, Any]:
     """Answer `POST /v2/models/NAME/infer`."""
-    model, body = _named(call), call.body
+    model = _named(call)
+    request = await call.request(lambda body: _read(model, body))
+    tensors = [tensor async for tensor in _run(call, model, request)]
+    outputs = [
+        {"name": name, "shape": shape, "datatype": kind, "data": data}
+        for name, kind, shape, data in tensors
+        if name in request.outputs
+    ]
+    answer = {"model_name": model.name, "model_version": "1", "outputs": outputs}
+    return answer if request.id is None else answer | {"id": request.id}
+
+
+class _Request(NamedTuple):
+    """What a body asks for; `outputs` are names."""
+
+    id: str | None
+    parameters: dict[str, Any]
+    texts: list[str]
+    pairs: list[str] | None
+    outputs: set[str]
+
+
+def _read(model: ServedModel, body: dict[str, Any]) -> _Request:
     identifier = fields.string(body, "id")
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise fields.wrong("parameters", "an object", parameters)
     texts, pairs = _texts(model, body.get("inputs"))
-    wanted = _wanted(model, body.get("outputs"))
-    tensors = [tensor async for tensor in _run(call, model, texts, pairs, parameters)]
-    outputs = [
-        {"name": name, "shape": shape, "datatype": kind, "data": data}
-        for name, kind, shape, data in tensors
-        if name in wanted
-    ]
-    answer = {"model_name": model.name, "model_version": "1", "outputs": outputs}
-    return answer if identifier is None else answer | {"id": identifier}
+    return _Request(identifier, parameters, texts, pairs, _wanted(model, body.get("outputs")))
 
 
 def _named(call: Call) -> ServedModel:
@@ -149,10 +163,9 @@ def _wanted(model: ServedModel, outputs: Any) -> set[str]:
     return set(map(str, names))
 
 
-async def _run(
-    call: Call, model: ServedModel, texts: list[str], pairs: list[str] | None, parameters: dict[str, Any]
-) -> Any:
+async def _run(call: Call, model: ServedModel, request: _Request) -> Any:
     """Yield the output tensors of a request."""
+    _, parameters, texts, pairs, _ = request
     truncate = fields.flag(parameters, "truncate", call.service.settings.auto_truncate)
     match model.task:
         case ServedTask.EMBED:
@@ -169,13 +182,13 @@ async def _run(
         case ServedTask.FILL_MASK:
             top_k = fields.integer(parameters, "top_k", 1, 1000) or 5
             masks = await answers.fill_masks(call, model, texts, top_k, truncate=truncate)
-            for tensor in _of_masks(masks):
+            for tensor in await call.compute(len(masks) * top_k, lambda: list(_of_masks(masks))):
                 yield tensor
         case ServedTask.TAG:
             strategies = ("simple", "first", "average", "max")
             strategy = fields.choice(parameters, "aggregation_strategy", strategies, "first")
             found = await answers.entities(call, model, texts, strategy, truncate=truncate)
-            for tensor in _of_entities(found):
+            for tensor in await call.compute(sum(map(len, found)), lambda: list(_of_entities(found))):
                 yield tensor
 
 

@@ -12,27 +12,28 @@ from bert_jax.serving.tasks import ServedTask
 
 async def answer_embeddings(call: Call) -> dict[str, Any]:
     """Answer `POST /v1/embeddings`; `prompt_name`, as of TEI, is an addition to OpenAI's fields."""
-    body = call.body
-    texts, ids, _ = fields.texts_or_ids(body.get("input"), "input")
-    encoding = fields.choice(body, "encoding_format", ("float", "base64"), "float")
-    dimensions = fields.integer(body, "dimensions", 1, 1 << 20)
-    truncate = call.service.settings.auto_truncate
-    model = call.service.model(body.get("model"), ServedTask.EMBED)
-    vectors = await answers.embed(
-        call,
-        model,
-        texts,
-        ids,
-        truncate=truncate,
-        prompt_name=fields.string(body, "prompt_name"),
-        dimensions=dimensions,
-    )
-    data = [
-        {"object": "embedding", "index": number, "embedding": _base64(vector) if encoding == "base64" else vector}
-        for number, vector in enumerate(vectors)
-    ]
+
+    def read(body: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        texts, ids, _ = fields.texts_or_ids(body.get("input"), "input")
+        encoding = fields.choice(body, "encoding_format", ("float", "base64"), "float")
+        dimensions = fields.integer(body, "dimensions", 1, 1 << 20)
+        model = call.service.model(body.get("model"), ServedTask.EMBED)
+        prompt = fields.string(body, "prompt_name")
+        request = {"model": model, "texts": texts, "ids": ids, "prompt_name": prompt, "dimensions": dimensions}
+        return request, encoding
+
+    request, encoding = await call.request(read)
+    vectors = await answers.embed(call, **request, truncate=call.service.settings.auto_truncate)
+
+    def encode() -> list[dict[str, Any]]:
+        return [
+            {"object": "embedding", "index": number, "embedding": _base64(vector) if encoding == "base64" else vector}
+            for number, vector in enumerate(vectors)
+        ]
+
+    data = await call.compute(vectors.size, encode)
     usage = {"prompt_tokens": call.tokens, "total_tokens": call.tokens}
-    return {"object": "list", "data": data, "model": model.name, "usage": usage}
+    return {"object": "list", "data": data, "model": request["model"].name, "usage": usage}
 
 
 def _base64(vector: np.ndarray) -> str:

@@ -1,51 +1,71 @@
 """`/rerank` in the shape of text-embeddings-inference (`texts`), and in that of Cohere and Jina (`documents`)."""
 
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax.serving import answers, fields
 from bert_jax.serving.endpoint import Call
+from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal
+from bert_jax.serving.service import Service
 from bert_jax.serving.tasks import ServedTask
+
+
+class _Request(NamedTuple):
+    """What a body asks for; `cohere` is whether it has the shape of Cohere and Jina."""
+
+    cohere: bool
+    query: str
+    texts: list[str]
+    with_text: bool
+    raw: bool
+    truncate: bool
+    top_n: int | None
+    model: ServedModel
 
 
 async def answer_rerank(call: Call) -> Any:
     """Answer `POST /rerank`; the field `texts` or `documents` says in which shape."""
-    body = call.body
+    request = await call.request(lambda body: _read(call.service, body))
+    scores = await answers.relevance(
+        call, request.model, request.query, request.texts, truncate=request.truncate, raw=request.raw
+    )
+    order = np.argsort(-scores, kind="stable")[: request.top_n].tolist()
+    return _cohere(call, request, scores, order) if request.cohere else _tei(request, scores, order)
+
+
+def _read(service: Service, body: dict[str, Any]) -> _Request:
     if ("texts" in body) == ("documents" in body):
         raise Refusal(Reason.INVALID, "expected the field texts or the field documents, found both or none")
-    return await (_tei(call) if "texts" in body else _cohere(call))
+    if cohere := "documents" in body:
+        texts, raw, truncate = _documents(body["documents"]), False, True  # both APIs cut long documents
+        top_n = fields.integer(body, "top_n", 1, 1 << 30)
+        with_text = fields.flag(body, "return_documents", False)
+    else:
+        texts, with_text = fields.texts(body["texts"], "texts"), fields.flag(body, "return_text", False)
+        raw, top_n = fields.flag(body, "raw_scores", False), None
+        truncate = fields.flag(body, "truncate", service.settings.auto_truncate)
+    model = service.model(body.get("model"), ServedTask.CLASSIFY)
+    return _Request(cohere, _query(body), texts, with_text, raw, truncate, top_n, model)
 
 
-async def _tei(call: Call) -> list[dict[str, Any]]:
-    body = call.body
-    texts, with_text = fields.texts(body["texts"], "texts"), fields.flag(body, "return_text", False)
-    raw = fields.flag(body, "raw_scores", False)
-    truncate = fields.flag(body, "truncate", call.service.settings.auto_truncate)
-    model = call.service.model(body.get("model"), ServedTask.CLASSIFY)
-    scores = await answers.relevance(call, model, _query(body), texts, truncate=truncate, raw=raw)
-    found = [{"index": i, "score": scores[i]} for i in np.argsort(-scores, kind="stable").tolist()]
-    return [rank | {"text": texts[rank["index"]]} for rank in found] if with_text else found
+def _tei(request: _Request, scores: np.ndarray, order: list[int]) -> list[dict[str, Any]]:
+    found = [{"index": i, "score": scores[i]} for i in order]
+    return [rank | {"text": request.texts[rank["index"]]} for rank in found] if request.with_text else found
 
 
-async def _cohere(call: Call) -> dict[str, Any]:
-    body = call.body
-    documents = _documents(body["documents"])
-    top_n = fields.integer(body, "top_n", 1, 1 << 30)
-    with_documents = fields.flag(body, "return_documents", False)
-    model = call.service.model(body.get("model"), ServedTask.CLASSIFY)
-    scores = await answers.relevance(call, model, _query(body), documents, truncate=True)  # as both APIs do
+def _cohere(call: Call, request: _Request, scores: np.ndarray, order: list[int]) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
-    for i in np.argsort(-scores, kind="stable")[:top_n].tolist():
-        document = {"document": {"text": documents[i]}} if with_documents else {}
+    for i in order:
+        document = {"document": {"text": request.texts[i]}} if request.with_text else {}
         results.append({"index": i, "relevance_score": scores[i], **document})
     tokens = {"input_tokens": call.tokens}
     return {
         "id": str(uuid.uuid4()),
         "object": "list",
-        "model": model.name,
+        "model": request.model.name,
         "results": results,
         "usage": {"total_tokens": call.tokens, "prompt_tokens": call.tokens},
         "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}, "tokens": tokens},

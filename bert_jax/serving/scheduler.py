@@ -105,12 +105,17 @@ class Scheduler:
         """Return the number of tokens that wait for a model."""
         return self._queues[model].tokens
 
-    def expected_wait(self, model: str) -> float:
-        """Return the seconds until a new request's first batch, by the measured rates; 0 before the first batch."""
+    def expected_wait(self, model: str, tokens: int) -> float:
+        """Return the seconds until the last batch of a new request, by the measured rates; 0 before the first batch.
+
+        Args:
+            model: the model.
+            tokens: number of tokens of the request.
+        """
         with self._changed:
             queue = self._queues[model]
             active = sum(bool(other) for other in self._queues.values() if other is not queue) + 1
-            return queue.tokens / queue.rate * active / self._devices if queue.rate else 0.0
+            return queue.tokens_before(tokens) / queue.rate * active / self._devices if queue.rate else 0.0
 
     def submit(self, model: str, rows: Sequence[Row]) -> Submission:
         """Queue rows; called in an event loop, in which the future of the submission is resolved."""

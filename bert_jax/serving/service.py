@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bert_jax.errors import InputError
+from bert_jax.serving import fields
 from bert_jax.serving.batching import Row
+from bert_jax.serving.bodies import Turns
 from bert_jax.serving.metrics import ServerMetrics
 from bert_jax.serving.models import ServedModel, find_model
 from bert_jax.serving.refusals import Reason, Refusal
@@ -33,6 +35,9 @@ class Service:
         scheduler: the scheduler of all models.
         in_flight: number of requests in flight.
         buffered: bytes of bodies in memory.
+        reading: the thread that parses bodies.
+        writing: the thread that writes answers.
+        unsent: requests whose answers are being sent -> bytes of the answer, the oldest first.
         stopping: whether the server is stopping.
     """
 
@@ -41,6 +46,8 @@ class Service:
         self.metrics = ServerMetrics()
         self.scheduler = Scheduler({name: model.backends for name, model in models.items()}, self.metrics.batch)
         self.in_flight = self.buffered = 0
+        self.reading, self.writing = Turns("bodies"), Turns("answers")
+        self.unsent: dict[asyncio.Task[Any], int] = {}
         self.stopping = False
         self._threads = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
 
@@ -58,6 +65,8 @@ class Service:
 
     def model(self, name: Any, *tasks: ServedTask) -> ServedModel:
         """Return the model that a request names; None = the first with one of the tasks. Raises `Refusal`."""
+        if not isinstance(name, str | None):
+            raise fields.wrong("model", "a string", name)
         try:
             return find_model(self.models, name, tasks)
         except LookupError as error:
@@ -72,21 +81,27 @@ class Service:
         except InputError as error:
             raise Refusal(Reason.TOKENIZER, str(error)) from None
 
-    def check(self, model: ServedModel, count: int) -> None:
-        """Raise `Refusal` when a request has no text or too many, or would wait too long; called before tokenization.
+    def check(self, model: ServedModel, count: int, tokens: int | None = None) -> None:
+        """Raise `Refusal` when a request has no text or too many, or would wait too long.
 
         Args:
             model: the model.
             count: number of texts or pairs.
+            tokens: number of their tokens; None before tokenization, when a text counts as one.
         """
         if count < 1:
             raise Refusal(Reason.INVALID, "expected at least one text, found none")
         if count > self.settings.max_texts:
             raise Refusal(Reason.TOO_LARGE, f"expected at most {self.settings.max_texts} texts, found {count}")
-        wait, most = self.scheduler.expected_wait(model.name), self.settings.max_wait
+        wait, most = self.scheduler.expected_wait(model.name, tokens or count), self.settings.max_wait
         if wait > most:
             message = f"the server is overloaded: expected a wait of at most {most:g} s, found {wait:.1f} s"
             raise Refusal(Reason.OVERLOADED, message, max(1, math.ceil(wait - most)))
+
+    def check_tokens(self, tokens: int) -> None:
+        """Raise `Refusal` when a request has too many tokens."""
+        if tokens > (most := self.settings.max_request_tokens):
+            raise Refusal(Reason.TOO_LARGE, f"expected at most {most} tokens in a request, found {tokens}")
 
     async def run(
         self, model: ServedModel, rows: Sequence[Row], disconnected: "asyncio.Future[Any]"
@@ -102,10 +117,9 @@ class Service:
             Refusal: the server is overloaded, the time limit passed, or the forward pass failed.
             ConnectionError: the client is gone.
         """
-        tokens, most = sum(row.size for row in rows), self.settings.max_request_tokens
-        if tokens > most:
-            raise Refusal(Reason.TOO_LARGE, f"expected at most {most} tokens in a request, found {tokens}")
-        self.check(model, len(rows))
+        tokens = sum(row.size for row in rows)
+        self.check_tokens(tokens)
+        self.check(model, len(rows), tokens)
         submission = self.scheduler.submit(model.name, rows)
         try:
             await asyncio.wait({submission.future, disconnected}, timeout=self.settings.request_timeout,
@@ -128,3 +142,5 @@ class Service:
         """End the threads, after the batches that run."""
         self.scheduler.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self.reading.close()
+        self.writing.close()

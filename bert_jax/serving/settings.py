@@ -22,7 +22,7 @@ class ServerSettings:
         max_request_tokens: most tokens in a request, after truncation.
         max_concurrent_requests: most requests in flight; more are refused with status 429.
         max_buffered_bytes: most bytes of bodies held in memory at a time; more are refused with status 429.
-        max_wait: seconds; a request that would wait longer for its first batch is refused with status 429.
+        max_wait: seconds; a request is refused with status 429 if the texts that run before its last one take longer.
         read_timeout: seconds in which the headers and the body of a request must arrive.
         request_timeout: seconds after which a request is answered with status 504.
         stop_timeout: seconds in which accepted requests are answered after SIGTERM.

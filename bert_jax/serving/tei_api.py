@@ -1,11 +1,13 @@
 """The API of text-embeddings-inference: `/embed`, `/predict` and `/info`."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import bert_jax
 from bert_jax.serving import answers, fields
+from bert_jax.serving.bodies import SMALL
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal
@@ -15,33 +17,46 @@ from bert_jax.serving.tasks import ServedTask
 
 async def answer_embed(call: Call) -> np.ndarray:
     """Answer `POST /embed` with an array `[N, D]`."""
-    body = call.body
-    _check_direction(body)
-    texts, ids, _ = fields.texts_or_ids(body.get("inputs"), "inputs")
-    return await answers.embed(
-        call,
-        call.service.model(body.get("model"), ServedTask.EMBED),
-        texts,
-        ids,
-        truncate=fields.flag(body, "truncate", call.service.settings.auto_truncate),
-        prompt_name=fields.string(body, "prompt_name"),
-        normalize=fields.flag(body, "normalize", True),
-        dimensions=fields.integer(body, "dimensions", 1, 1 << 20),
-    )
+
+    def read(body: dict[str, Any]) -> dict[str, Any]:
+        _check_direction(body)
+        texts, ids, _ = fields.texts_or_ids(body.get("inputs"), "inputs")
+        return {
+            "model": call.service.model(body.get("model"), ServedTask.EMBED),
+            "texts": texts,
+            "ids": ids,
+            "truncate": fields.flag(body, "truncate", call.service.settings.auto_truncate),
+            "prompt_name": fields.string(body, "prompt_name"),
+            "normalize": fields.flag(body, "normalize", True),
+            "dimensions": fields.integer(body, "dimensions", 1, 1 << 20),
+        }
+
+    return await answers.embed(call, **await call.request(read))
 
 
-async def answer_predict(call: Call) -> list[Any]:
+async def answer_predict(call: Call) -> Any:
     """Answer `POST /predict` with the classes of a text or a pair, or of a batch of them, the most likely first."""
-    body = call.body
-    _check_direction(body)
-    pairs, single = _pairs(body.get("inputs"))
-    raw = fields.flag(body, "raw_scores", False)
-    truncate = fields.flag(body, "truncate", call.service.settings.auto_truncate)
-    model = call.service.model(body.get("model"), ServedTask.CLASSIFY)
-    scores = answers.class_scores(model, await answers.logits(call, model, pairs, truncate=truncate), raw)
-    names = model.config.label_names
-    found = [[{"score": row[i], "label": names[i]} for i in np.argsort(-row, kind="stable").tolist()] for row in scores]
-    return found[0] if single else found
+
+    def read(body: dict[str, Any]) -> tuple[list[tuple[str, str | None]], bool, bool, bool, ServedModel]:
+        _check_direction(body)
+        pairs, single = _pairs(body.get("inputs"))
+        raw = fields.flag(body, "raw_scores", False)
+        truncate = fields.flag(body, "truncate", call.service.settings.auto_truncate)
+        return pairs, single, raw, truncate, call.service.model(body.get("model"), ServedTask.CLASSIFY)
+
+    pairs, single, raw, truncate, model = await call.request(read)
+    logits = await answers.logits(call, model, pairs, truncate=truncate)
+    scores = await call.compute(logits.size, lambda: answers.class_scores(model, logits, raw))
+    ranked = _ranked(scores, model.config.label_names)
+    if single:
+        return next(ranked)
+    return list(ranked) if scores.size <= SMALL else ranked
+
+
+def _ranked(scores: np.ndarray, names: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the classes of each row of scores `[N, C]`, the most likely first."""
+    for row in scores:
+        yield [{"score": row[i], "label": names[i]} for i in np.argsort(-row, kind="stable").tolist()]
 
 
 def _pairs(inputs: Any) -> tuple[list[tuple[str, str | None]], bool]:
