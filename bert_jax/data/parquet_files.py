@@ -8,12 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from bert_jax import storage
-from bert_jax.data.invalid_rows import RowNumber
+from bert_jax.data.invalid_rows import RowNumber, place
+from bert_jax.data.lines import MAX_ROW_BYTES
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
 
 SUFFIX = ".parquet"
-_ROWS = 1024  # rows in memory at a time
+_ROWS = 256  # rows in memory at a time
+_BATCH_BYTES = MAX_ROW_BYTES  # bytes of text in memory at a time, beyond a single row
+_LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
+_UNCHECKED_BYTES = 64 << 20  # decompressed bytes of a group of rows before the ratio is checked
 
 
 class ParquetRow(NamedTuple):
@@ -27,12 +31,15 @@ class ParquetRow(NamedTuple):
 class ParquetTable:
     """An open Parquet file.
 
+    Its texts are read as dictionaries: a value that the file has once, for many rows, is in memory once, however small
+    the file. Rows are made of them a few at a time.
+
     Attributes:
         columns: their names.
     """
 
-    def __init__(self, file: Any):
-        self._file = file
+    def __init__(self, file: Any, spec: PathLike):
+        self._file, self._spec = file, spec
         self.columns: list[str] = file.schema_arrow.names
         self._classes = _class_names(file.schema_arrow.metadata, self.columns)
 
@@ -47,17 +54,32 @@ class ParquetTable:
             stop: the byte before which they begin; None = the end of the file.
         """
         metadata = self._file.metadata
-        number, total = 0, metadata.num_rows
+        number, total, columns = 0, metadata.num_rows, columns or self.columns
         for group in range(metadata.num_row_groups):
             if not start <= _first_byte(metadata.row_group(group)) < (math.inf if stop is None else stop):
                 number += metadata.row_group(group).num_rows
                 continue
-            for batch in self._file.iter_batches(_ROWS, [group], columns=list(columns) or None):
-                for values in batch.to_pylist():
+            _check_compression(self._spec, metadata.row_group(group), columns)
+            for batch in self._file.iter_batches(_ROWS, [group], columns=list(columns)):
+                for values in self._objects(batch, number):
                     number += 1
                     for name in self._classes.keys() & values.keys():
                         values[name] = _named(values[name], self._classes[name])
                     yield ParquetRow(RowNumber(number), values, number / total)
+
+    def _objects(self, batch: Any, number: int) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a batch, which come after row `number`, as objects; halve a batch that is too large."""
+        size = sum(map(_num_bytes, batch.columns))
+        if size > _BATCH_BYTES and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            yield from self._objects(batch.slice(0, half), number)
+            yield from self._objects(batch.slice(half), number + half)
+            return
+        if size > MAX_ROW_BYTES:
+            where = place(str(self._spec), RowNumber(number + 1))
+            raise InputError(f"{where}: expected a row of at most {MAX_ROW_BYTES:,} bytes, found {size:,}")
+        columns = [_decoded(column).to_pylist() for column in batch.columns]
+        yield from (dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
 @contextlib.contextmanager
@@ -69,7 +91,11 @@ def open_parquet(spec: PathLike) -> Iterator[ParquetTable]:
             the `with` block are converted too.
     """
     with open_arrow(spec, "a Parquet file") as file:
-        yield ParquetTable(importlib.import_module("pyarrow.parquet").ParquetFile(file))
+        parquet = importlib.import_module("pyarrow.parquet")
+        schema = parquet.ParquetFile(file).schema
+        leaves = (schema.column(i) for i in range(len(schema)))
+        texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        yield ParquetTable(parquet.ParquetFile(file, read_dictionary=texts), spec)
 
 
 @contextlib.contextmanager
@@ -103,6 +129,46 @@ def read_parquet(
             if column not in table.columns:
                 raise InputError(f"{spec}: expected a column {column!r}{did_you_mean(column, table.columns)}")
         yield from table.rows(columns, start, stop)
+
+
+def _check_compression(spec: PathLike, group: Any, columns: Sequence[str]) -> None:
+    """Raise InputError for a group of rows whose columns expand to over `MAX_COMPRESSION` times their size."""
+    every = map(group.column, range(group.num_columns))
+    leaves = [leaf for leaf in every if any(f"{leaf.path_in_schema}.".startswith(f"{name}.") for name in columns)]
+    packed = sum(leaf.total_compressed_size for leaf in leaves)
+    size = sum(leaf.total_uncompressed_size for leaf in leaves)
+    if size > _UNCHECKED_BYTES and size > storage.MAX_COMPRESSION * packed:
+        grows = f"one that grows to over {storage.MAX_COMPRESSION} times its size"
+        raise InputError(f"{spec}: expected a Parquet file of text, found {grows}")
+
+
+def _is_text(kind: Any, types: Any) -> bool:
+    """Return whether a dictionary has texts or bytes."""
+    return types.is_dictionary(kind) and any(
+        check(kind.value_type)
+        for check in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    )
+
+
+def _num_bytes(array: Any) -> int:
+    """Return the bytes of an array in which each row has its own copy of a value of a dictionary."""
+    types = importlib.import_module("pyarrow").types
+    if _is_text(array.type, types):
+        compute = importlib.import_module("pyarrow.compute")
+        return compute.sum(compute.binary_length(array.dictionary).take(array.indices)).as_py() or 0
+    if types.is_struct(array.type):
+        return sum(map(_num_bytes, array.flatten()))
+    if types.is_map(array.type):
+        start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return sum(_num_bytes(part.slice(start, stop - start)) for part in (array.keys, array.items))
+    if any(getattr(types, f"is_{kind}")(array.type) for kind in _LISTS):
+        return _num_bytes(array.flatten())
+    return array.nbytes
+
+
+def _decoded(array: Any) -> Any:
+    """Return the values of a dictionary as an array, which becomes objects sooner; other arrays unchanged."""
+    return array.dictionary_decode() if _is_text(array.type, importlib.import_module("pyarrow").types) else array
 
 
 def _first_byte(group: Any) -> int:

@@ -37,7 +37,7 @@ def saved_files(path: str) -> list[storage.Path]:
 def _names(path: storage.Path, get: Any) -> list[str]:
     try:
         names = get(storage.read_json(path))
-        if names and all(isinstance(name, str) for name in names):
+        if names and all(isinstance(name, str) and name == storage.Path(name).name for name in names):
             return list(names)
     except (KeyError, TypeError):
         pass
