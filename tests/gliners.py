@@ -1,5 +1,6 @@
-"""Small GLiNERs with random parameters, and their head in NumPy from the equations of arXiv:2311.08526, section 2."""
+"""Small GLiNERs with random parameters, rows to learn, and their head in NumPy (arXiv:2311.08526, section 2)."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ SIZE: dict[str, Any] = {
     "max_position_embeddings": 64,
 }  # fmt: skip
 HEAD = GlinerConfig(max_width=3, hidden_size=12, dropout=0.2, max_len=40)
+PLACES, PEOPLE = ["house", "river", "stone"], ["man", "child", "cat"]
+NEITHER = ["the", "sat", "on", "a", "by", "and", "is", "good"]
 
 
 def gliner(tokenizer: Tokenizer, family: str = "bert", head: GlinerConfig = HEAD, **fields: Any) -> Any:
@@ -45,6 +48,26 @@ def write_gliner(directory: Path, tokenizer: Tokenizer, family: str = "bert", **
     config, params, tokenizer = gliner(tokenizer, family, **fields)
     save_pretrained(directory, config, "zero_shot_ner", params, tokenizer)
     return directory
+
+
+def write_rows(path: Path, count: int, seed: int) -> Path:
+    """Sentences with a place or a person of one or two words now and then; the types are words of the vocabulary."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        words, ner = [], []
+        for _ in range(rng.integers(3, 10)):
+            kind = rng.choice(["tree", "old", ""], p=[0.2, 0.2, 0.6])
+            if kind:
+                start = len(words)
+                words.append(str(rng.choice(PLACES if kind == "tree" else PEOPLE)))
+                words += [{"tree": "big", "old": "young"}[kind]] * int(rng.integers(0, 2))
+                ner.append([start, len(words) - 1, str(kind)])
+            else:
+                words.append(str(rng.choice(NEITHER)))
+        rows.append({"tokenized_text": words, "ner": ner})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def head_in_numpy(

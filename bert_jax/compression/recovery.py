@@ -5,7 +5,7 @@
     pruning.json     the settings, which a resumed call must share
 
 A killed call resumes: a pruned model is written whole or not at all, and training resumes exactly, so the final model
-has the same bytes as that of a call that was never killed.
+has the same bytes as that of a call that was never killed. A call that has ended changes nothing when it is repeated.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def prune_and_recover(
 
     Args:
         model_dir: a model directory; for a fine-tuning recipe, saved with the head of its task.
-        out: a new or empty directory for the last model.
+        out: a new or empty directory for the last model, or the one that the same call has written.
         pruning: what to remove in all rounds.
         recipe: a recipe; its `init_from` and `tokenizer` are replaced.
         workdir: a local or `gs://` directory; the same arguments resume a killed call.
@@ -72,7 +72,10 @@ def prune_and_recover(
     with open_model(str(model_dir), None, "") as opened:
         original = opened.model.config
     pruning.sizes(original)
-    storage.new_directory(out)
+    last = Workdir(root / f"round-{rounds}" / "run")
+    is_written = last.is_finished and _has_files_of(storage.Path(out), last.model)
+    if not is_written:
+        storage.new_directory(out)
     root.mkdir(parents=True, exist_ok=True)
     with storage.claimed(root, f"{root}: another pruning is under way there; use another --workdir"):
         _check_settings(root, model_dir, pruning, recipe, rounds, examples)
@@ -83,8 +86,17 @@ def prune_and_recover(
             results = train(starting_from(recipe, folder / "pruned"), folder / "run", progress=progress)
             source = Workdir(folder / "run").model
         model, loaded = pruned.open_for_pruning(source)
-        pruned.write_pruned(out, model, loaded)
+        if not is_written:
+            pruned.write_pruned(out, model, loaded)
     return model, results
+
+
+def _has_files_of(out: storage.Path, model: storage.Path) -> bool:
+    """Return whether `out` has the files of the last round's model, but for its model card: the pruning has ended."""
+    ours, theirs = ({file.relative_to(folder) for file in folder.files_below()} for folder in (out, model))
+    if ours != {name for name in theirs if str(name) != "README.md"}:
+        return False
+    return all((out / name).read_bytes() == (model / name).read_bytes() for name in ours)
 
 
 def _prune_once(

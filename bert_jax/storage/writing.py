@@ -217,11 +217,16 @@ def check_writable(path: PathLike) -> None:
         raise InputError(f"{path}: expected a directory to write into, found one that is not writable")
 
 
+def is_incomplete(path: PathLike) -> bool:
+    """Return whether a directory in an object store is being written, or was when its writer was killed."""
+    path = Path(path)
+    return path.is_remote and (path / INCOMPLETE).exists()
+
+
 def remove_incomplete(path: PathLike) -> None:
     """Remove a directory in an object store that a killed `directory_atomically` left incomplete; keep any other."""
-    path = Path(path)
-    if path.is_remote and (path / INCOMPLETE).exists():
-        path.rmtree(missing_ok=True)
+    if is_incomplete(path):
+        Path(path).rmtree(missing_ok=True)
 
 
 def remove_leftovers(path: PathLike) -> None:
@@ -229,9 +234,11 @@ def remove_leftovers(path: PathLike) -> None:
     path = Path(path)
     if path.is_remote or not path.parent.is_dir():
         return
-    name = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}[.]partial")
+    # One dot and one ending for each writer: a directory that is written within one being written is beside that.
+    name = re.compile("([.]+)" + re.escape(path.name) + "((?:[.][0-9a-f]{8}[.]partial)+)")
     for left in path.parent.iterdir():
-        if not name.fullmatch(left.name):
+        match = name.fullmatch(left.name)
+        if match is None or len(match[1]) != match[2].count(".partial"):
             continue
         with contextlib.suppress(OSError):  # removed meanwhile, or owned by another user
             if time.time() - os.stat(left).st_mtime < _YOUNG_SECONDS:

@@ -115,6 +115,14 @@ class Checkpoints:
         self._manager.reload()
         return False
 
+    def delete_surplus(self) -> None:
+        """Delete the checkpoints that saving would have deleted, had the process not been killed after a save."""
+        best = self.best()
+        kept = {*self.steps()[-self._keep :], *([best[1]] if best else [])}
+        for step in self.steps():
+            if step not in kept:
+                self._manager.delete(step)
+
     def close(self) -> None:
         """Wait for the save under way, and stop the threads."""
         with self._write_errors():

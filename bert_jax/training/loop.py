@@ -297,6 +297,7 @@ class _Run:
         """Write the best model, or the last, and the report; return the state of that model."""
         with self.chrono.pause("checkpoint"):
             self.checkpoints.wait(state)
+            self.checkpoints.delete_surplus()
             found = self.checkpoints.best() if self.best_metric else None
             best = found[1] if found else None
             if best is not None and best != int(state.step):

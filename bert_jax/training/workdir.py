@@ -78,7 +78,7 @@ class Workdir:
     @property
     def is_finished(self) -> bool:
         """Whether the model is complete: it has weights and one of `CONFIG_FILES`, which is written last."""
-        if not any((self.model / name).is_file() for name in CONFIG_FILES):
+        if not any((self.model / name).is_file() for name in CONFIG_FILES) or storage.is_incomplete(self.model):
             return False
         return any(file.name.endswith(".safetensors") and file.size() for file in self.model.iterdir())
 
@@ -171,6 +171,7 @@ class Workdir:
                 resuming.check_new_length(storage.read_json(self.config), recipe, num_steps, done)
         for path in (self.model, self.report, self.metrics, self.wandb_id):
             storage.remove_leftovers(path)  # files of a process that was killed
+        storage.remove_incomplete(self.model)
         self._set_model_aside(done)
         storage.write_atomically(self.config, recipes.to_json(recipe))
         DataRecord(self.data).write(data, num_steps)

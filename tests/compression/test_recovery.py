@@ -84,7 +84,8 @@ def test_rounds_remove_a_part_each(folder, whole):
     pieces = model.config.vocab_size
     assert sizes == [(3, 36, pieces)] * 2 + [(2, 24, pieces)] * 2
     assert pieces < load_pretrained(folder / "model").config.vocab_size
-    assert files_of(folder / "whole/out") == files_of(work / "round-2/run/model")
+    trained = files_of(work / "round-2/run/model")
+    assert files_of(folder / "whole/out") == {name: data for name, data in trained.items() if name != "README.md"}
 
 
 @pytest.mark.slow
@@ -189,6 +190,12 @@ def test_the_command(folder, tmp_path, capsys):
     assert main(list(map(str, words))) == 0
     assert f"{tmp_path}/out: eval/accuracy " in capsys.readouterr().out.splitlines()[-1]
     assert load_pretrained(tmp_path / "out").config.intermediate_size == 24
+    # A process that is killed after it wrote the model is started again.
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert main(list(map(str, words))) == 0
+    assert f"{tmp_path}/out: eval/accuracy " in capsys.readouterr().out.splitlines()[-1]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+    (tmp_path / "out/notes.txt").write_text("of the user")
     assert main(list(map(str, words))) == 2
     assert "out: expected a new or empty directory" in capsys.readouterr().err
 

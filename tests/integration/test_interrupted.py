@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,6 +64,15 @@ def test_interrupted_at_a_moment_it_ends_as_if_it_never_was(tmp_path, data, whol
     assert metrics_of(whole) == metrics_of(workdir)
     weights = [(place / "model" / "model.safetensors").read_bytes() for place in (whole, workdir)]
     assert weights[0] == weights[1]
+
+
+def test_a_run_killed_after_its_last_save_deletes_older_checkpoints_when_it_resumes(tmp_path, data, whole):
+    workdir = tmp_path / "workdir"
+    shutil.copytree(whole, workdir)
+    shutil.rmtree(workdir / "model")
+    before = sorted(path.name for path in (workdir / "checkpoints").iterdir())
+    train(small(data, keep_checkpoints=1), workdir, progress=False)
+    assert (before, [path.name for path in (workdir / "checkpoints").iterdir()]) == (["2", "4"], ["4"])
 
 
 @pytest.mark.slow  # test_resume.py stops other runs

@@ -9,6 +9,15 @@ import pytest
 
 from bert_jax import storage
 
+# A model that a run writes is written beside a directory that is itself beside the run's model.
+_WRITER_OF_TWO = """
+import sys, time
+from bert_jax import storage
+with storage.directory_atomically(sys.argv[1]) as outer, storage.directory_atomically(outer) as opened:
+    (opened / "part").write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
 _WRITER = """
 import sys, time
 from bert_jax import storage
@@ -54,3 +63,19 @@ def test_the_next_writer_sweeps_what_a_killed_one_left_and_nothing_else(tmp_path
         storage.write_atomically(out, "all")
     assert sorted(leftovers(tmp_path)) == sorted([*strangers[:2], ".out[1].89abcdef.partial"])
     assert (out / "whole" if kind == "directory" else out).read_text() == "all"
+
+
+def test_the_next_writer_sweeps_what_a_writer_within_a_writer_left(tmp_path):
+    out = tmp_path / "out"
+    process = subprocess.Popen([sys.executable, "-c", _WRITER_OF_TWO, str(out)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "writing\n"
+    age(tmp_path)
+    storage.remove_leftovers(out)
+    assert len(leftovers(tmp_path)) == 2  # it still writes
+    process.kill()
+    process.wait()
+    for stranger in ("..out.0123abcd.partial", "..other.0123abcd.partial.0123abcd.partial"):
+        (tmp_path / stranger).mkdir()
+    age(tmp_path)
+    storage.remove_leftovers(out)
+    assert sorted(leftovers(tmp_path)) == ["..other.0123abcd.partial.0123abcd.partial", "..out.0123abcd.partial"]

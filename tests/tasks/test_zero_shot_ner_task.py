@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from gliners import HEAD, gliner, head_in_numpy, write_gliner
+from gliners import HEAD, gliner, head_in_numpy, write_gliner, write_rows
 
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
@@ -23,29 +23,6 @@ from bert_jax.modeling import Bert
 from bert_jax.tasks.zero_shot_ner import ZeroShotNerTask, chosen_spans, gold_spans
 from bert_jax.tokenization import load_tokenizer
 from bert_jax.training.loop import train
-
-PLACES, PEOPLE = ["house", "river", "stone"], ["man", "child", "cat"]
-NEITHER = ["the", "sat", "on", "a", "by", "and", "is", "good"]
-
-
-def write_rows(path, count, seed):
-    """Sentences with a place or a person of one or two words now and then; the types are words of the vocabulary."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(count):
-        words, ner = [], []
-        for _ in range(rng.integers(3, 10)):
-            kind = rng.choice(["tree", "old", ""], p=[0.2, 0.2, 0.6])
-            if kind:
-                start = len(words)
-                words.append(str(rng.choice(PLACES if kind == "tree" else PEOPLE)))
-                words += [{"tree": "big", "old": "young"}[kind]] * int(rng.integers(0, 2))
-                ner.append([start, len(words) - 1, str(kind)])
-            else:
-                words.append(str(rng.choice(NEITHER)))
-        rows.append({"tokenized_text": words, "ner": ner})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def write_encoder(path, write_small):

@@ -80,6 +80,21 @@ def test_the_state_of_every_optimizer_is_restored(tmp_path, name):
     checkpoints.close()
 
 
+def test_what_a_killed_process_had_no_time_to_delete_is_deleted(tmp_path):
+    """The newest and the best stay; a run that was killed after its last save saves no more."""
+    checkpoints = Checkpoints(tmp_path, keep=9, best="accuracy")
+    for step, accuracy in ((1, 0.1), (2, 0.9), (3, 0.2), (4, 0.3), (5, 0.4)):
+        checkpoints.save(state_at(step), {"accuracy": accuracy})
+    checkpoints.wait()
+    checkpoints.close()
+    (tmp_path / "notes.txt").write_text("not ours")
+    resumed = Checkpoints(tmp_path, keep=2, best="accuracy")
+    resumed.delete_surplus()
+    assert resumed.steps() == [2, 4, 5]
+    resumed.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "4", "5", "notes.txt"]
+
+
 def test_without_checkpoints_there_is_nothing_to_restore(tmp_path):
     assert saved(tmp_path, []).restore_latest(like(state_at(0))) is None
 

@@ -74,3 +74,17 @@ def test_weights_and_biases_must_be_there(workdir, monkeypatch):
     job = types.SimpleNamespace(eval_source=None, task=pretraining_task())
     with pytest.raises(InputError, match=r"config\.wandb: 'berts' needs the package wandb: pip install"):
         check_fits(resolved(wandb="berts"), job, make_mesh(devices=jax.devices()[:1]))
+
+
+@pytest.mark.parametrize("names", [["model.safetensors"], ["model.safetensors", "README.md", "config.json"]])
+def test_a_model_whose_upload_was_killed_is_not_finished_and_leaves_nothing(bucket, names):
+    """Also after its last file, while the mark is there: every reader and writer takes it for incomplete."""
+    run = Workdir(storage.Path(f"gs://{bucket.name}/run"))
+    for name in (".incomplete", *names):
+        bucket.write(f"run/model/{name}", b"{}")
+    assert not run.is_finished
+    run.begin(resolved(), {}, 2)
+    assert bucket.keys("run/model") == []
+    for name in names:
+        bucket.write(f"run/model/{name}", b"{}")
+    assert run.is_finished == ("config.json" in names)
