@@ -71,7 +71,7 @@ def outputs(run):
 def kill_at_moments(run, undisturbed, count, rng, slower=1.0):
     """Kill a verb in its start and while it writes, and let it end; what a reader sees is nothing, or all."""
     expected, landed = outputs(undisturbed), 0
-    for writes in [False, False, *[True] * 10] if count > 2 else [True] * 10:
+    for writes in [False, False, *[True] * 6] if count > 2 else [True] * 3:
         if landed == count:
             break
         gap = undisturbed.writing if writes else 0
