@@ -32,7 +32,7 @@ _MILESTONE = re.compile(
     r"((?:[^/]+/)*?)[.]*(checkpoints/\d+|pruned|model|out(?:[.]jsonl)?)((?:(?:[.][0-9a-f]{8})?[.]partial)*)(?=/|$)"
 )
 _WRITING = " being written"
-_LONGEST = 600  # seconds that a process may take
+_LONGEST = 3600  # seconds that a process may take, also on a machine that does much else
 # What a run leaves beside its results: events have the names of processes, and leases are numbered by them.
 _OWN = re.compile(r"(?:^|/)(?:tensorboard|[.]lease|checkpoints)/|^cache/")
 
