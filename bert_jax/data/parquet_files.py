@@ -61,25 +61,35 @@ class ParquetTable:
                 continue
             _check_compression(self._spec, metadata.row_group(group), columns)
             for batch in self._file.iter_batches(_ROWS, [group], columns=list(columns)):
-                for values in self._objects(batch, number):
+                for values in objects_of(self._spec, batch, number):
                     number += 1
                     for name in self._classes.keys() & values.keys():
                         values[name] = _named(values[name], self._classes[name])
                     yield ParquetRow(RowNumber(number), values, number / total)
 
-    def _objects(self, batch: Any, number: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a batch, which come after row `number`, as objects; halve a batch that is too large."""
-        size = sum(map(_num_bytes, batch.columns))
-        if size > _BATCH_BYTES and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            yield from self._objects(batch.slice(0, half), number)
-            yield from self._objects(batch.slice(half), number + half)
-            return
-        if size > MAX_ROW_BYTES:
-            where = place(str(self._spec), RowNumber(number + 1))
-            raise InputError(f"{where}: expected a row of at most {MAX_ROW_BYTES:,} bytes, found {size:,}")
-        columns = [_decoded(column).to_pylist() for column in batch.columns]
-        yield from (dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True))
+
+def objects_of(spec: PathLike, batch: Any, number: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch of Arrow as objects, of which at most some megabytes are in memory at a time.
+
+    Args:
+        spec: the file.
+        batch: the batch.
+        number: the number of rows that come before it.
+
+    Raises:
+        InputError: a row has more than `MAX_ROW_BYTES`.
+    """
+    size = sum(map(_num_bytes, batch.columns))
+    if size > _BATCH_BYTES and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from objects_of(spec, batch.slice(0, half), number)
+        yield from objects_of(spec, batch.slice(half), number + half)
+        return
+    if size > MAX_ROW_BYTES:
+        where = place(str(spec), RowNumber(number + 1))
+        raise InputError(f"{where}: expected a row of at most {MAX_ROW_BYTES:,} bytes, found {size:,}")
+    columns = [_decoded(column).to_pylist() for column in batch.columns]
+    yield from (dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
 @contextlib.contextmanager

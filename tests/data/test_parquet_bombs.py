@@ -20,12 +20,13 @@ FREE = 600 << 20  # bytes that a reader may take beyond what the imports take
 
 READ = """
 import resource, sys
+from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.data.parquet_files import read_parquet
 import pyarrow.parquet, pyarrow.compute
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rows, size = 0, 0
 try:
-    for row in read_parquet(sys.argv[1]):
+    for row in open_corpus(sys.argv[1]) if sys.argv[1].startswith("datasets:") else read_parquet(sys.argv[1]):
         rows += 1
         if rows == 300:
             break
@@ -120,6 +121,27 @@ def test_rows_are_the_same_objects_as_pyarrow_reads(tmp_path):
     }
     parquet.write_table(pa.table(columns), tmp_path / "b.parquet")
     assert [row.values for row in read_parquet(tmp_path / "b.parquet")] == pa.table(columns).to_pylist()
+
+
+def save(folder, texts):
+    """Write a data set as `save_to_disk` of datasets does."""
+    folder.mkdir()
+    with (
+        pa.OSFile(str(folder / "a.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, pa.schema({"text": texts.type})) as out,
+    ):
+        out.write_batch(pa.record_batch({"text": texts}))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "a.arrow"}]}))
+    return f"datasets:{folder}"
+
+
+def test_a_saved_data_set_is_read_in_the_same_bounds(tmp_path):
+    said, rows, size = memory_of(save(tmp_path / "set", repeated(1024)))
+    assert (said, rows) == ("", 300) and size < FREE
+    with pytest.raises(
+        InputError, match=r"a\.arrow: row 2: expected a row of at most 16,777,216 bytes, found 17,825,796"
+    ):
+        list(open_corpus(save(tmp_path / "large", pa.array(["a", MEGABYTE * 17]))))
 
 
 @pytest.mark.parametrize("name", ["../secret.arrow", "{}/secret.arrow", "sub/../../secret.arrow"])

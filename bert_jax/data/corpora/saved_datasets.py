@@ -7,7 +7,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.data.corpora.readers import Document, Invalid, row_documents, strict
 from bert_jax.data.invalid_rows import RowNumber, place
-from bert_jax.data.parquet_files import open_arrow
+from bert_jax.data.parquet_files import objects_of, open_arrow
 from bert_jax.errors import InputError, did_you_mean
 
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
@@ -56,9 +56,10 @@ def read_arrow_documents(path: storage.PathLike, field: str, invalid: Invalid = 
         if field not in table.schema.names:
             raise InputError(f"{path}: expected a column {field!r}{did_you_mean(field, table.schema.names)}")
         for batch in table:
-            texts = batch.column(table.schema.get_field_index(field))
-            for start in range(0, len(texts), _ROWS):
-                for number, text in enumerate(texts.slice(start, _ROWS).to_pylist(), done + start + 1):
+            texts = batch.select([field])
+            for start in range(0, texts.num_rows, _ROWS):
+                rows = objects_of(path, texts.slice(start, _ROWS), done + start)
+                for number, row in enumerate(rows, done + start + 1):
                     where = place(str(path), RowNumber(number))
-                    yield from row_documents(where, f"{path}:{number}", {field: text}, field, file.tell(), invalid)
-            done += len(texts)
+                    yield from row_documents(where, f"{path}:{number}", row, field, file.tell(), invalid)
+            done += texts.num_rows
