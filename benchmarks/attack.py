@@ -61,7 +61,7 @@ class Load(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Resources of the server: resident memory in MB, open descriptors, and the threads of the process."""
+    """Resources of the server and its workers: resident memory in MB, open descriptors, and threads."""
 
     resident: float
     descriptors: int
@@ -95,7 +95,7 @@ class _Client:
 
     async def ask(self, text: str) -> tuple[int, bytes]:
         """Send a text; return the status and the body of the answer."""
-        body = json.dumps({"inputs": text, "model": self.model}).encode()
+        body = json.dumps({"inputs": text, "model": self.model, "truncate": True}).encode()
         request = head("/embed", f"content-length: {len(body)}\r\n") + body
         while self._idle:
             connection = self._idle.pop()
@@ -172,10 +172,24 @@ async def honest_load(port: int, seconds: float, vectors: dict[str, Any], rate: 
 
 
 def usage(pid: int) -> Usage:
-    """Return the resources of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    resident, threads = (int(re.search(rf"{key}:\s+(\d+)", status)[1]) for key in ("VmRSS", "Threads"))  # type: ignore
-    return Usage(resident / 1024, len(os.listdir(f"/proc/{pid}/fd")), threads)
+    """Return the resources of a process and of those that it started."""
+    total = Usage(0.0, 0, 0)
+    for each in (pid, *_children(pid)):
+        with contextlib.suppress(OSError):  # it has ended
+            status = Path(f"/proc/{each}/status").read_text()
+            resident, threads = (int(found[1]) if (found := re.search(rf"{key}:\s+(\d+)", status)) else 0
+                                 for key in ("VmRSS", "Threads"))  # fmt: skip
+            descriptors = len(os.listdir(f"/proc/{each}/fd"))
+            total = Usage(total[0] + resident / 1024, total[1] + descriptors, total[2] + threads)
+    return total
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        files = Path(f"/proc/{pid}/task").glob("*/children")
+        children = [int(word) for file in files for word in file.read_text().split()]
+        return children + [other for child in children for other in _children(child)]
+    return []
 
 
 def write_models(model: Path, folder: Path) -> list[Path]:
@@ -232,7 +246,14 @@ def _attackers(port: int, seconds: float, only: Sequence[str]) -> Iterator[dict[
     try:
         for kind in only:
             command = [sys.executable, "-m", "benchmarks.attackers", kind, str(port), str(seconds)]
-            running[kind] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            root, pipe = Path(__file__).parents[1], subprocess.PIPE
+            running[kind] = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=root)
+        for process in running.values():
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        for process in running.values():
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
         yield running
     finally:
         for process in running.values():

@@ -1,6 +1,6 @@
 """Hostile clients of a server on this machine, one kind in each process.
 
-python benchmarks/attackers.py KIND PORT SECONDS    # prints what was sent as JSON
+python -m benchmarks.attackers KIND PORT SECONDS    # starts at a line on stdin; prints what was sent as JSON
 """
 
 import asyncio
@@ -246,5 +246,9 @@ async def _attack(kind: str, port: int, seconds: float) -> dict[str, int]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "bodies":
+        _large_bodies()
     os.nice(19)
+    print("ready", flush=True)
+    sys.stdin.readline()
     print(json.dumps(asyncio.run(_attack(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))))

@@ -97,7 +97,7 @@ class _Request(NamedTuple):
 
 def _read(model: ServedModel, body: dict[str, Any]) -> _Request:
     identifier = fields.string(body, "id")
-    parameters = body.get("parameters") or {}
+    parameters = {} if body.get("parameters") is None else body["parameters"]
     if not isinstance(parameters, dict):
         raise fields.wrong("parameters", "an object", parameters)
     texts, pairs = _texts(model, body.get("inputs"))

@@ -9,26 +9,39 @@ from bert_jax.serving.models import ServedModel
 from bert_jax.serving.tasks import ServedTask
 
 _STRING, _NUMBER, _FLAG = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
-_STRINGS = {"type": "array", "items": _STRING}
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_TEXT = {"oneOf": [_STRING, _IDS]}
-_INPUT = {"oneOf": [_STRING, _STRINGS, _IDS, {"type": "array", "items": _IDS}]}
+_STRINGS = {"type": "array", "items": _STRING, "minItems": 1}
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_INPUT = {"oneOf": [_STRING, _STRINGS, _IDS, {"type": "array", "items": _IDS, "minItems": 1}]}
 _VECTORS = {"type": "array", "items": {"type": "array", "items": _NUMBER}}
 _COUNT = {"type": "integer", "minimum": 1}
+_SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
 def _object(required: str, **properties: Any) -> dict[str, Any]:
     return {"type": "object", "required": required.split(), "properties": properties}
 
 
+def _optional(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a field of a request that may be null, which means its default."""
+    return schema | {"type": [schema["type"], "null"]} | ({"enum": [*schema["enum"], None]} if "enum" in schema else {})
+
+
+_TEXT_OR_NULL, _FLAG_OR_NULL, _COUNT_OR_NULL = _optional(_STRING), _optional(_FLAG), _optional(_COUNT)
 _USAGE = _object("prompt_tokens total_tokens", prompt_tokens=_COUNT, total_tokens=_COUNT)
 _PREDICTIONS = {"type": "array", "items": _object("score label", score=_NUMBER, label=_STRING)}
-_TENSOR = _object("name shape datatype data", name=_STRING, shape=_IDS, datatype=_STRING, data={"type": "array"})
-_MODEL = {"type": "string", "description": "name of a model; default: the first that fits the route"}
+_TENSOR = _object("name shape datatype data", name=_STRING, shape=_SHAPE, datatype=_STRING, data={"type": "array"})
+_INPUT_TENSOR = _object(
+    "name shape datatype data", name={"enum": ["text", "text_pair"]}, datatype={"const": "BYTES"},
+    shape=_SHAPE | {"minItems": 1, "maxItems": 2},
+    data={"type": "array", "items": {"oneOf": [_STRING, _STRINGS | {"maxItems": 1}]}},
+)  # fmt: skip
+_MODEL = {"type": ["string", "null"], "description": "name of a model; default: the first that fits the route"}
+_DOCUMENT = {"oneOf": [_STRING, _object("text", text=_STRING)]}
+_PAIR = _STRINGS | {"maxItems": 2}
 SCHEMAS: dict[str, Any] = {
     "EmbeddingsRequest": _object(
-        "input", input=_INPUT, model=_MODEL, dimensions=_COUNT, prompt_name=_STRING, user=_STRING,
-        encoding_format={"type": "string", "enum": ["float", "base64"], "default": "float"},
+        "input", input=_INPUT, model=_MODEL, dimensions=_COUNT_OR_NULL, prompt_name=_TEXT_OR_NULL,
+        encoding_format=_optional({"type": "string", "enum": ["float", "base64"], "default": "float"}),
     ),
     "EmbeddingsResponse": _object(
         "object data model usage", object=_STRING, model=_STRING, usage=_USAGE,
@@ -37,30 +50,36 @@ SCHEMAS: dict[str, Any] = {
             embedding={"oneOf": [{"type": "array", "items": _NUMBER}, _STRING]})},
     ),
     "ModelList": _object("object data", object=_STRING, data={"type": "array", "items": {"type": "object"}}),
-    "RerankRequest": _object(
-        "query", query=_STRING, model=_MODEL, texts=_STRINGS, raw_scores=_FLAG, return_text=_FLAG, truncate=_FLAG,
-        documents={"type": "array"}, top_n=_COUNT, return_documents=_FLAG,
-    ),
+    "RerankRequest": {"oneOf": [
+        _object("query texts", query=_STRING, texts=_STRINGS, model=_MODEL, raw_scores=_FLAG_OR_NULL,
+                return_text=_FLAG_OR_NULL, truncate=_FLAG_OR_NULL, documents=False),
+        _object("query documents", query=_STRING, documents={"type": "array", "items": _DOCUMENT, "minItems": 1},
+                model=_MODEL, top_n=_COUNT_OR_NULL, return_documents=_FLAG_OR_NULL, texts=False),
+    ]},
     "RerankResponse": {"oneOf": [
         {"type": "array", "items": _object("index score", index={"type": "integer"}, score=_NUMBER, text=_STRING)},
         _object("results", results={"type": "array", "items": _object(
             "index relevance_score", index={"type": "integer"}, relevance_score=_NUMBER)}),
     ]},
     "EmbedRequest": _object(
-        "inputs", inputs=_INPUT, model=_MODEL, normalize={"type": "boolean", "default": True}, truncate=_FLAG,
-        prompt_name=_STRING, dimensions=_COUNT, truncation_direction=_STRING,
+        "inputs", inputs=_INPUT, model=_MODEL, normalize=_FLAG_OR_NULL | {"default": True}, truncate=_FLAG_OR_NULL,
+        prompt_name=_TEXT_OR_NULL, dimensions=_COUNT_OR_NULL,
+        truncation_direction={"enum": ["right", "Right", None]},
     ),
     "EmbedResponse": _VECTORS,
     "PredictRequest": _object(
-        "inputs", inputs={"oneOf": [_STRING, {"type": "array"}]}, model=_MODEL, raw_scores=_FLAG, truncate=_FLAG
+        "inputs", inputs={"oneOf": [_STRING, _STRINGS, {"type": "array", "items": _PAIR, "minItems": 1}]},
+        model=_MODEL, raw_scores=_FLAG_OR_NULL, truncate=_FLAG_OR_NULL,
+        truncation_direction={"enum": ["right", "Right", None]},
     ),
     "PredictResponse": {"oneOf": [_PREDICTIONS, {"type": "array", "items": _PREDICTIONS}]},
     "Info": _object("model_id model_dtype model_type max_input_length version", model_id=_STRING, version=_STRING),
     "Health": {"type": "object"},
     "ModelMetadata": _object("name inputs outputs", name=_STRING, inputs={"type": "array"}, outputs={"type": "array"}),
     "InferRequest": _object(
-        "inputs", id=_STRING, inputs={"type": "array", "items": _TENSOR}, outputs={"type": "array"},
-        parameters={"type": "object"},
+        "inputs", id=_TEXT_OR_NULL, inputs={"type": "array", "items": _INPUT_TENSOR, "minItems": 1},
+        outputs={"type": ["array", "null"], "items": _object("name", name=_STRING)},
+        parameters={"type": ["object", "null"]},
     ),
     "InferResponse": _object("model_name outputs", model_name=_STRING, outputs={"type": "array", "items": _TENSOR}),
     "TeiError": _object("error error_type", error=_STRING, error_type=_STRING),

@@ -47,8 +47,15 @@ def _read(service: Service, body: dict[str, Any]) -> _Request:
         texts, with_text = fields.texts(body["texts"], "texts"), fields.flag(body, "return_text", False)
         raw, top_n = fields.flag(body, "raw_scores", False), None
         truncate = fields.flag(body, "truncate", service.settings.auto_truncate)
-    model = service.model(body.get("model"), ServedTask.CLASSIFY)
+    model = service.model(_model_name(service, body), ServedTask.CLASSIFY)
     return _Request(cohere, _query(body), texts, with_text, raw, truncate, top_n, model)
+
+
+def _model_name(service: Service, body: dict[str, Any]) -> Any:
+    """Return the name of the model; if the request has none, that of the first that has one output or two."""
+    reranks = (m.name for m in service.models.values() if m.task is ServedTask.CLASSIFY and m.config.num_labels <= 2)
+    name = body.get("model")
+    return next(reranks, None) if name is None else name
 
 
 def _tei(request: _Request, scores: np.ndarray, order: list[int]) -> list[dict[str, Any]]:

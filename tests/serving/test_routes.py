@@ -152,6 +152,8 @@ def test_rerank_in_both_shapes(client, models):
             found[[r["index"] for r in found].index(best["index"])]["score"]
         )
         assert answer["usage"]["total_tokens"] > 0
+    first = post(client, "/rerank", query=query, texts=documents)
+    assert [rank["index"] for rank in first] == [rank["index"] for rank in found]
     assert "expected the field texts or" in fits(post(client, "/rerank", 422, query="a"), "ErrorResponse")["error"]
     assert "one output or two" in post(client, "/rerank", 424, query="a", texts=["b"], model="classes")["message"]
 
