@@ -14,6 +14,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -291,6 +292,7 @@ def main(
         rate: requests per second of each honest client.
         flags: further words for `bert-jax serve`.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server and the attackers end too
     with tempfile.TemporaryDirectory() as folder:
         models = write_models(model, Path(folder))
         with socket.socket() as free:
