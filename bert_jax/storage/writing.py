@@ -7,6 +7,7 @@ last, and it has an object `INCOMPLETE` while it is being written.
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -221,6 +222,13 @@ def is_incomplete(path: PathLike) -> bool:
     """Return whether a directory in an object store is being written, or was when its writer was killed."""
     path = Path(path)
     return path.is_remote and (path / INCOMPLETE).exists()
+
+
+def free_name(path: PathLike) -> Path:
+    """Return `path` if nothing is there, or else the first of `NAME-2`, `NAME-3`, ... where nothing is."""
+    path = Path(path)
+    names = itertools.chain([path], (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2)))
+    return next(name for name in names if not name.exists())
 
 
 def remove_incomplete(path: PathLike) -> None:

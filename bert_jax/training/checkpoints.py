@@ -25,6 +25,7 @@ from bert_jax.storage import PathLike
 from bert_jax.training import best_checkpoint
 from bert_jax.training.best_checkpoint import Merits
 from bert_jax.training.state import State
+from bert_jax.training.workdir import COPIES
 
 _STATE = ocp.checkpoint_manager.DEFAULT_ITEM_NAME
 _NOTES = "_CHECKPOINT_METADATA"
@@ -43,13 +44,15 @@ class Checkpoints:
         keep: the number of newest checkpoints to keep.
         best: the metric (a key of the metrics given to `save`) by which the best checkpoint is kept too; "" = none.
             Lower is better when its name ends in loss, perplexity or mse; otherwise higher is better.
+        copies: JSON that each checkpoint has a copy of: the recipe and the record of the data of the run. Only that of
+            the first process is written.
     """
 
-    def __init__(self, directory: PathLike, keep: int, best: str = ""):
+    def __init__(self, directory: PathLike, keep: int, best: str = "", copies: dict[str, Any] | None = None):
         self.directory = storage.Path(directory).absolute()
         self._merits = Merits(self.directory, best) if best else None
         self._merit: dict[str, Any] | None = None  # the content of the merit file of the save under way
-        self._keep = keep
+        self._keep, self._copies = keep, copies or {}
         self._failures = 0  # transient failures in a row
         self._manager = self._open()
         if self._merits is not None:
@@ -72,7 +75,7 @@ class Checkpoints:
     def _start(self, state: State) -> None:
         with self._write_errors():
             saved = {"state": state, "checksum": _checksum(state)}
-            items: dict[str, Any] = {_STATE: ocp.args.PyTreeSave(saved)}
+            items: dict[str, Any] = {_STATE: ocp.args.PyTreeSave(saved), COPIES: ocp.args.JsonSave(self._copies)}
             if self._merit is not None:
                 items[best_checkpoint.MERIT_FILE] = ocp.args.JsonSave(self._merit)
             self._manager.save(int(state.step), args=ocp.args.Composite(**items))
@@ -229,7 +232,11 @@ class Checkpoints:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._set_aside_unreadable_notes()
         merits = ocp.JsonCheckpointHandler(filename=best_checkpoint.MERIT_FILE)
-        handlers = {_STATE: self._handler(), best_checkpoint.MERIT_FILE: merits}
+        handlers = {
+            _STATE: self._handler(),
+            best_checkpoint.MERIT_FILE: merits,
+            COPIES: ocp.JsonCheckpointHandler(filename=COPIES),
+        }
         return ocp.CheckpointManager(self.directory, options=options, item_handlers=handlers)
 
     def _handler(self) -> ocp.PyTreeCheckpointHandler:
@@ -319,9 +326,7 @@ class Checkpoints:
             return
         if jax.process_index() == 0:
             for step in steps:
-                aside = self.directory / f"unreadable-{step}"
-                aside.rmtree(missing_ok=True)
-                (self.directory / str(step)).rename(aside)
+                (self.directory / str(step)).rename(storage.free_name(self.directory / f"unreadable-{step}"))
         ocp.utils.sync_global_processes("bert_jax:set_aside")
         self._manager.reload()
 

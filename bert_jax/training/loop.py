@@ -35,7 +35,6 @@ from bert_jax.training.monitoring import Chrono, Lap, Watchdog, profiling
 from bert_jax.training.orbax_noise import quiet_orbax
 from bert_jax.training.program import check_fits, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
-from bert_jax.training.resuming import DataRecord
 from bert_jax.training.state import State, finished_params, initial_state, to_numpy
 from bert_jax.training.step import SkippedSteps, check_finite
 from bert_jax.training.stopping import Interrupted, Preempted, Stop
@@ -186,7 +185,8 @@ class _Run:
         self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
 
-        self.checkpoints = Checkpoints(workdir.checkpoints, recipe.keep_checkpoints, self.best_metric)
+        copies = workdir.copies() if jax.process_index() == 0 else {}
+        self.checkpoints = Checkpoints(workdir.checkpoints, recipe.keep_checkpoints, self.best_metric, copies)
         with self.chrono.pause("start"):
             restored = self.checkpoints.restore_latest(self.like)
             self.state = restored or initial_state(
@@ -311,7 +311,7 @@ class _Run:
             write_report(self.workdir, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
             with directory_atomically(self.workdir.model) as directory:
                 self.job.save(directory, params)
-                record, scores = DataRecord(self.workdir.data), results_of(self.workdir, self.recipe)
+                record, scores = self.workdir.data_record(), results_of(self.workdir, self.recipe)
                 write_model_card(directory, self.recipe, self.job, record, scores)
             for line in notices.of_lines(read_metrics(self.workdir.metrics)):
                 log.warning("%s", line)

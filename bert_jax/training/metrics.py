@@ -5,6 +5,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import socket
 import struct
 import sys
@@ -18,11 +19,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import storage
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 from bert_jax.storage import PathLike
 from bert_jax.tasks.base import Metrics
 from bert_jax.training.state import State
 from bert_jax.training.workdir import Workdir
+
+log = logger(__name__)
 
 
 def merit(metric: str, value: float | None) -> float:
@@ -99,7 +102,11 @@ class MetricsLog:
 
     def __init__(self, workdir: Workdir, step: int, wandb_project: str = "", config: dict[str, Any] | None = None):
         self._path = workdir.metrics
-        self.lines = [line for line in read_metrics(self._path) if line["step"] <= step]
+        content = _content(self._path)
+        lines, damaged = _parse_lines(content)
+        if damaged:
+            _keep_damaged(self._path, content)
+        self.lines = [line for line in lines if line["step"] <= step]
         self._file = storage.GrowingFile(self._path, "".join(map(_line, self.lines)).encode())
         with storage.naming(workdir.events):
             self._events = _Events.open(workdir.events, step)
@@ -135,20 +142,37 @@ class MetricsLog:
 
 
 def read_metrics(path: PathLike) -> list[dict[str, Any]]:
-    """Read the lines of a `metrics.jsonl` up to the first damaged one, such as one cut short by a kill; [] where there
-    is no such file."""
-    if not storage.Path(path).exists():
-        return []
-    lines = []
-    for line in storage.read_text(path).splitlines():
-        try:
-            found = storage.parse_json(line)
-        except InputError:
-            break
-        if not isinstance(found, dict) or not isinstance(found.get("step"), int):
-            break
-        lines.append(found)
-    return lines
+    """Read the lines of a `metrics.jsonl`, without damaged ones, such as one cut short by a kill; [] where there is no
+    such file."""
+    return _parse_lines(_content(storage.Path(path)))[0]
+
+
+def _content(path: storage.Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _parse_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
+    """Return the lines of a log, and the number of damaged ones; the last one, if it is unfinished, is not counted."""
+    parsed = [_parse_line(line) for line in content.split(b"\n")]
+    return [line for line in parsed if line is not None], parsed[:-1].count(None)
+
+
+def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the metrics of a line; None if `MetricsLog` cannot have written it."""
+    try:
+        found = storage.parse_json(line.decode())
+        values = [value for value in found.values() if value is not None]
+        finite = all(isinstance(value, int | float) and math.isfinite(value) for value in values)
+        return found if finite and type(found["step"]) is int else None
+    except (InputError, ValueError, AttributeError, LookupError, OverflowError):
+        return None
+
+
+def _keep_damaged(path: storage.Path, content: bytes) -> None:
+    """Copy a log that has damaged lines, before it is written again without them."""
+    kept = storage.free_name(path.with_name(f"{path.stem}-damaged{path.suffix}"))
+    storage.write_atomically(kept, content)
+    log.warning("%s: damaged lines (%d) are left out; %s has them", path, _parse_lines(content)[1], kept)
 
 
 class Results(dict[str, float]):
@@ -189,7 +213,7 @@ def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) ->
     """Start or resume the W&B run of this work directory; steps already logged are ignored."""
     import wandb
 
-    if not workdir.wandb_id.exists():
+    if not re.fullmatch(rb"[0-9a-f]{32}", _content(workdir.wandb_id)):  # missing or damaged
         storage.write_atomically(workdir.wandb_id, uuid.uuid4().hex)
     local = None if workdir.path.is_remote else str(workdir.path)
     return wandb.init(

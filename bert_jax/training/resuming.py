@@ -1,5 +1,6 @@
 """Compare the recipe and data of a resumed run with the original ones."""
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Mapping
@@ -7,7 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import recipes, storage
+from bert_jax import recipes
 from bert_jax.errors import InputError
 from bert_jax.recipes.definitions import KEYS
 
@@ -130,30 +131,27 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+@dataclasses.dataclass(frozen=True)
 class DataRecord:
-    """`data.json`: the record of the data of a run at its beginning (`Job.data`), and its number of steps.
+    """The record of the data of a run at its beginning (`Job.data`), and its number of steps; None if it has none."""
 
-    Args:
-        path: the path of the file.
-    """
+    data: dict[str, Any] | None = None
+    num_steps: int | None = None
 
-    def __init__(self, path: storage.Path):
-        self._path = path
-        self.data: dict[str, Any] | None = None
-        self.num_steps: int | None = None
-        if not path.exists():
-            return
-        content = storage.read_json(path)
-        self.data, self.num_steps = content.get("data"), content.get("num_steps")
-        if not (isinstance(self.data, dict) and isinstance(self.num_steps, int)):
-            raise InputError(f"{path}: expected what a run has written, found something else; remove it to resume "
-                             "without comparing the data")  # fmt: skip
+    def to_json(self) -> str:
+        """Return the content of `data.json`."""
+        content = {"num_steps": self.num_steps, "data": self.data}
+        return json.dumps(content, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace").decode() + "\n"
 
-    def write(self, data: dict[str, Any], num_steps: int) -> None:
-        """Write the file, and replace an earlier one."""
-        text = json.dumps({"num_steps": num_steps, "data": data}, indent=2, ensure_ascii=False) + "\n"
-        storage.write_atomically(self._path, text.encode("utf-8", "backslashreplace"))
-        self.data, self.num_steps = json.loads(text)["data"], num_steps
+
+def is_recipe(content: Any) -> bool:
+    """Return whether the content of a `config.json` can be a recipe that a run has written."""
+    return isinstance(content, dict) and isinstance(content.get("task"), str) and content["task"] in KEYS
+
+
+def is_data_record(content: Any) -> bool:
+    """Return whether the content of a `data.json` can be what a run has written."""
+    return isinstance(content, dict) and type(content.get("num_steps")) is int and isinstance(content.get("data"), dict)
 
 
 def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -12,12 +13,17 @@ from ml_collections import ConfigDict
 
 from bert_jax import recipes, storage
 from bert_jax.conversion.huggingface import CONFIG_FILES
-from bert_jax.errors import InputError, logger
+from bert_jax.errors import InputError, logger, printable
 from bert_jax.tasks.base import Job
 from bert_jax.training import resuming
 from bert_jax.training.resuming import DataRecord
 
 log = logger(__name__)
+
+COPIES = (
+    "run"  # name of a directory in a checkpoint, and of the file in it, with copies of `config.json` and `data.json`
+)
+_OF_OTHERS = re.compile(r"\..*|lost\+found|logs|.*\.(log|out|err)")  # what a scheduler or a file system leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,25 +91,81 @@ class Workdir:
     @property
     def last_step(self) -> int | None:
         """The step of the newest checkpoint, or None."""
-        if not self.checkpoints.exists():
-            return None
-        return max((int(path.name) for path in self.checkpoints.iterdir() if path.name.isdigit()), default=None)
+        return max(self._steps(), default=None)
 
     def batch(self, step: int) -> storage.Path:
         """Return the path (.npz) of the batch of the skipped step that ended the run."""
         return self.path / f"batch-{step}.npz"
 
+    def saved_recipe(self, warn: bool = False) -> dict[str, Any] | None:
+        """Return the recipe of the run in this directory; None if there is no run.
+
+        Raises:
+            InputError: `config.json` is damaged, and no checkpoint has a copy of it.
+        """
+        way_on = "put it back from a backup, or use another --workdir"
+        return self._read(self.config, resuming.is_recipe, "the recipe of a run", way_on, warn)
+
+    def data_record(self, warn: bool = False) -> DataRecord:
+        """Return the record of the data of the run in this directory. Raises InputError as `saved_recipe` does."""
+        way_on = "remove it to resume without comparing the data"
+        content = self._read(self.data, resuming.is_data_record, "the record of the data of a run", way_on, warn) or {}
+        return DataRecord(content.get("data"), content.get("num_steps"))
+
+    def copies(self) -> dict[str, Any]:
+        """Return the contents of `config.json` and `data.json` by name, for the copies in each checkpoint."""
+        return {path.name: storage.read_json(path) for path in (self.config, self.data)}
+
+    def _read(
+        self, path: storage.Path, is_valid: Callable[[Any], bool], what: str, way_on: str, warn: bool
+    ) -> dict[str, Any] | None:
+        """Read a file of the run, or where it is missing or damaged, its copy in the newest checkpoint that has one."""
+        why = f"{path}: expected {what}, found no file"
+        if is_there := path.exists():
+            try:
+                content = storage.read_json(path)
+                if is_valid(content):
+                    return content
+                why = f"{path}: expected {what}, found other JSON"
+            except InputError as error:
+                why = str(error)
+        for step in self._steps():
+            with contextlib.suppress(InputError, OSError):
+                content = storage.read_json(self.checkpoints / str(step) / COPIES / COPIES).get(path.name)
+                if is_valid(content):
+                    if warn:
+                        log.warning("%s; its copy in checkpoint %d is used", why, step)
+                    return content
+        if is_there:
+            raise InputError(f"{why}, and no checkpoint has a copy of it; {way_on}")
+        return None
+
+    def _steps(self) -> list[int]:
+        """Return the steps of the checkpoints, the newest first."""
+        if not self.checkpoints.is_dir():
+            return []
+        return sorted((int(path.name) for path in self.checkpoints.iterdir() if path.name.isdecimal()), reverse=True)
+
     def check(self, recipe: ConfigDict) -> None:
-        """Raise InputError when the directory holds a run of another recipe, with the keys that differ, or when no
-        checkpoints can be written to it."""
+        """Raise InputError when the directory holds a run of another recipe, with the keys that differ, or files that
+        are not of a run, or when no checkpoints can be written to it."""
         if self.path.is_remote and not self.path.url.startswith("gs://"):
             raise InputError(f"{self.path}: expected a work directory on a disk or on gs://, which checkpoints need")
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path}: expected a directory, found a file")
-        if not self.config.exists():
+        if not self.path.exists():
             return
-        has_content = self.data.exists() or self.last_step is None
-        differing = resuming.differences(storage.read_json(self.config), recipe.to_dict(), has_content)
+        if not self.path.is_dir():
+            raise InputError(f"{self.path}: expected a directory, found a file")
+        saved = None
+        try:
+            saved = self.saved_recipe(warn=True)
+        except InputError:
+            if self._steps():
+                raise
+        if saved is None:
+            self._check_ours()
+            return
+        has_content = self.last_step is None or self.data_record(warn=True).data is not None
+        differing = resuming.differences(saved, recipe.to_dict(), has_content)
         if differing:
             more = f" and {len(differing) - 4} more" if len(differing) > 4 else ""
             them = "them" if len(differing) > 1 else "it"
@@ -112,9 +174,22 @@ class Workdir:
                 f"or set {them} back"
             )
 
+    def _check_ours(self) -> None:
+        """Raise InputError when a directory without the recipe of a run holds files that we did not write."""
+        with contextlib.suppress(InputError):
+            if self.data_record().data is not None:  # only config.json is missing
+                return
+        others = sorted(path.name for path in self.path.iterdir() if not _OF_OTHERS.fullmatch(path.name))
+        if others:
+            raise InputError(
+                f"{self.path}: expected a new or empty directory, or that of a run, found "
+                f"{printable(repr(others[0]), 100)}, which no run has written; use another --workdir"
+            )
+
     def has_other_length(self, recipe: ConfigDict) -> bool:
         """Return whether the run in this directory has another number of steps than `recipe`."""
-        return self.config.exists() and resuming.has_other_length(storage.read_json(self.config), recipe.to_dict())
+        saved = self.saved_recipe()
+        return saved is not None and resuming.has_other_length(saved, recipe.to_dict())
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[storage.Claim]:
@@ -164,17 +239,17 @@ class Workdir:
         """
         done, before = self.last_step, None
         if done is not None:
-            record = DataRecord(self.data)
+            record = self.data_record()
             self._compare(recipe, record, data)
             before = record.num_steps
-            if self.config.exists():
-                resuming.check_new_length(storage.read_json(self.config), recipe, num_steps, done)
+            if (saved := self.saved_recipe()) is not None:
+                resuming.check_new_length(saved, recipe, num_steps, done)
         for path in (self.model, self.report, self.metrics, self.wandb_id):
             storage.remove_leftovers(path)  # files of a process that was killed
         storage.remove_incomplete(self.model)
         self._set_model_aside(done)
         storage.write_atomically(self.config, recipes.to_json(recipe))
-        DataRecord(self.data).write(data, num_steps)
+        storage.write_atomically(self.data, DataRecord(data, num_steps).to_json())
         return before
 
     def _compare(self, recipe: ConfigDict, record: DataRecord, data: dict[str, Any]) -> None:
@@ -200,12 +275,7 @@ class Workdir:
         """Rename a model of fewer steps, or an incomplete model, to make room for the new one."""
         if not self.model.exists() or not any(self.model.iterdir()):
             return
-        aside = self.path / (f"{self.model.name}-{done}" if self.is_finished else f"{self.model.name}-incomplete")
-        aside.rmtree(missing_ok=True)
+        name, why = (str(done), "is of fewer steps") if self.is_finished else ("incomplete", "is not whole")
+        aside = storage.free_name(self.path / f"{self.model.name}-{name}")
         self.model.rename(aside)
-        log.warning(
-            "%s %s; it is %s now",
-            self.model,
-            "is of fewer steps" if "incomplete" not in aside.name else "is not whole",
-            aside,
-        )
+        log.warning("%s %s; it is %s now", self.model, why, aside)

@@ -46,6 +46,7 @@ COMMANDS = {
     "empty.csv": FINETUNE.replace("train.csv", "empty.csv"),
     "newlabel.csv": "evaluate --model runs/reviews/model --data newlabel.csv --text-column review --label-column label",
     "latin.csv": FINETUNE.replace("train.csv", "latin.csv"),
+    "path/to/bert: expected a new": FINETUNE.replace("runs/new", "path/to/bert"),
     "runs: expected": "prepare corpus/ --tokenizer path/to/bert --out runs",
     "runs/reviews belongs": f"{AGAIN} --config.optimizer.learning_rate=1",
     "runs/reviews: the data": f"{AGAIN} --config.num_steps=2",

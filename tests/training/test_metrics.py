@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from bert_jax import storage
-from bert_jax.training.metrics import MetricsLog, MetricsWindow
+from bert_jax.training.metrics import MetricsLog, MetricsWindow, read_metrics
 from bert_jax.training.workdir import Workdir
 
 
@@ -109,3 +109,51 @@ def test_tensorboard_does_not_import_pytorch():
     code = "import bert_jax.training.metrics as m; m._has_tensorboardx(); import torch; print(torch.zeros(1).item())"
     if importlib.util.find_spec("torch") is not None:  # it can be imported afterwards
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "0.0\n"
+
+
+LINES = [b'{"step": 10, "train/loss": 2.0}', b'{"step": 20, "train/loss": 1.0}', b'{"step": 30, "train/loss": null}']
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b'{"step": 15, "train/\xff": 2.0}', b"\x00\x00\x00", b'{"step": 15', b"[1]", b'{"step": "15"}',
+        b'{"step": true}', b'{"step": 15, "n": 1' + b"0" * 400 + b"}",
+        b'{"train/loss": 2.0}', b'{"step": 15, "train/loss": "low"}', b'{"step": 15, "train/loss": [2.0]}',
+        b'{"step": 15, "train/loss": NaN}', b'{"step": 15, "train/loss": 1e999}',
+        b'{"step": 15, "\\ud800": 1.0}', b"{" * 100_000, b"",
+    ],
+    ids=lambda line: line[:30].decode("latin1"),
+)  # fmt: skip
+def test_a_damaged_line_costs_that_line_and_is_kept(tmp_path, caplog, damaged):
+    workdir = Workdir(storage.Path(tmp_path))
+    content = b"\n".join([LINES[0], damaged, *LINES[1:], b""])
+    workdir.metrics.write_bytes(content)
+    assert [line["step"] for line in read_metrics(workdir.metrics)] == [10, 20, 30]
+    log = MetricsLog(workdir, 20)
+    log.write(25, {"train/loss": 0.5})
+    log.close()
+    assert [line["step"] for line in read_metrics(workdir.metrics)] == [10, 20, 25]
+    assert (tmp_path / "metrics-damaged.jsonl").read_bytes() == content
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith(f"damaged lines (1) are left out; {tmp_path / 'metrics-damaged.jsonl'} has them")
+    MetricsLog(workdir, 20).close()
+    assert sorted(path.name for path in tmp_path.glob("metrics*")) == ["metrics-damaged.jsonl", "metrics.jsonl"]
+
+
+@pytest.mark.parametrize("cut", [1, 10, len(LINES[2])])
+def test_a_line_that_a_kill_cut_short_is_no_damage(tmp_path, caplog, cut):
+    workdir = Workdir(storage.Path(tmp_path))
+    workdir.metrics.write_bytes(b"\n".join(LINES)[:-cut])
+    MetricsLog(workdir, 100).close()
+    assert [line["step"] for line in read_metrics(workdir.metrics)] == [10, 20]
+    assert not caplog.records and not (tmp_path / "metrics-damaged.jsonl").exists()
+
+
+def test_logs_that_were_set_aside_before_stay(tmp_path):
+    workdir = Workdir(storage.Path(tmp_path))
+    (tmp_path / "metrics-damaged.jsonl").write_bytes(b"of another time")
+    workdir.metrics.write_bytes(b"\xff\n")
+    MetricsLog(workdir, 0).close()
+    assert (tmp_path / "metrics-damaged.jsonl").read_bytes() == b"of another time"
+    assert (tmp_path / "metrics-damaged-2.jsonl").read_bytes() == b"\xff\n"

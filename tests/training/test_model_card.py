@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bert_jax import recipes, storage
+from bert_jax import recipes
 from bert_jax.config import BertConfig
 from bert_jax.inference import from_pretrained
 from bert_jax.training.model_card import write_model_card
@@ -48,8 +48,7 @@ def card_of(tmp_path, write_small, task, scores=None, classes=None, config=None,
     for name, value in keys.items():
         group, _, key = name.rpartition(".")
         (recipe[group] if group else recipe)[key] = value
-    record = DataRecord(storage.Path(tmp_path / "data.json"))
-    record.write({"train": {"rows": 1500}, "dev": None}, 1234)
+    record = DataRecord({"train": {"rows": 1500}, "dev": None}, 1234)
     write_model_card(directory, recipe, job_of(directory, classes), record, scores or {})
     return directory, (directory / "README.md").read_text()
 
@@ -147,9 +146,7 @@ def test_a_mask_token_is_no_code(tmp_path, write_small):
     job = job_of(directory)
     evil = '"); import os; os._exit(3) #\n```\n'
     job.tokenizer = SimpleNamespace(mask_id=4, id_to_token=lambda _: evil)
-    write_model_card(
-        directory, recipes.RECIPES["pretraining"](), job, DataRecord(storage.Path(directory / "d.json")), {}
-    )
+    write_model_card(directory, recipes.RECIPES["pretraining"](), job, DataRecord(), {})
     (code, *_) = re.findall(r"```python\n(.*?)\n```\n", (directory / "README.md").read_text(), re.DOTALL)
     call = ast.parse(code).body[-1].value.args[0]
     assert ast.literal_eval(call.args[0]) == f"A text with a {evil} word."
