@@ -225,11 +225,13 @@ class Checkpoints:
             policies.append(self._merits.policy())
         options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy(policies),
-            cleanup_tmp_directories=True,
             create=True,
             async_options=ocp.AsyncOptions(timeout_secs=_LONGEST_WAIT if self.directory.is_remote else 1200),
         )
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._set_aside_what_others_wrote()
+        if jax.process_index() == 0:
+            self._remove_partial_once()
         self._set_aside_unreadable_notes()
         merits = ocp.JsonCheckpointHandler(filename=best_checkpoint.MERIT_FILE)
         handlers = {
@@ -251,6 +253,16 @@ class Checkpoints:
         if not self.directory.exists():  # in an object store, also a directory without objects
             return []
         return [entry for entry in self.directory.iterdir() if entry.name.isdigit()]
+
+    def _set_aside_what_others_wrote(self) -> None:
+        """Rename directories with the name of a step that are no checkpoints, and which Orbax would delete in time."""
+        if jax.process_index() == 0:
+            for folder in self._step_folders():
+                if not _is_checkpoint(folder):
+                    aside = storage.free_name(self.directory / f"unreadable-{folder.name}")
+                    log.warning("%s: expected a checkpoint, found other files; it is %s now", folder, aside)
+                    folder.rename(aside)
+        ocp.utils.sync_global_processes("bert_jax:what_others_wrote")
 
     def _set_aside_unreadable_notes(self) -> None:
         """Rename damaged files beside a checkpoint's state that Orbax would fail on but does not need: metrics files of
@@ -289,19 +301,24 @@ class Checkpoints:
             ) from error
 
     def _remove_partial(self) -> None:
-        """Remove a partial checkpoint, repeatedly for a second, as TensorStore may still write other files and so
-        create the directory again."""
+        """Remove partial checkpoints, repeatedly for a second, as TensorStore may still write other files and so create
+        the directory again."""
+        for _ in range(1 if self.directory.is_remote else 10):
+            self._remove_partial_once()
+            time.sleep(0 if self.directory.is_remote else 0.1)
+
+    def _remove_partial_once(self) -> None:
+        """Remove partial checkpoints. Orbax's own cleaning would remove directories that it has not written too."""
         if self.directory.is_remote:  # where a complete checkpoint is marked instead of renamed
             if jax.process_index() == 0:
                 for folder in self._step_folders():
-                    if not (folder / _COMMITTED).exists():
+                    if not (folder / _COMMITTED).exists() and _is_checkpoint(folder):
                         folder.rmtree(missing_ok=True)
             return
-        for _ in range(10):
-            for partial in self.directory.glob("*.orbax-checkpoint-tmp"):
+        for partial in self.directory.glob("*.orbax-checkpoint-tmp*"):
+            if partial.name.partition(".")[0].isdecimal():
                 with contextlib.suppress(OSError):  # a file was added in the meantime
                     partial.rmtree(missing_ok=True)
-            time.sleep(0.1)
 
     def _check_shapes(self, where: storage.Path, like: State, metadata: Any) -> None:
         found = {_key(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(metadata["state"])}
@@ -329,6 +346,12 @@ class Checkpoints:
                 (self.directory / str(step)).rename(storage.free_name(self.directory / f"unreadable-{step}"))
         ocp.utils.sync_global_processes("bert_jax:set_aside")
         self._manager.reload()
+
+
+def _is_checkpoint(folder: storage.Path) -> bool:
+    """Return whether a directory has a part of a checkpoint, which may be incomplete."""
+    parts = {_STATE, COPIES, best_checkpoint.MERIT_FILE, best_checkpoint.FORMER_FILE, _NOTES, _COMMITTED}
+    return any(entry.name in parts for entry in folder.iterdir())
 
 
 class UnreadableError(InputError):

@@ -20,9 +20,7 @@ from bert_jax.training.resuming import DataRecord
 
 log = logger(__name__)
 
-COPIES = (
-    "run"  # name of a directory in a checkpoint, and of the file in it, with copies of `config.json` and `data.json`
-)
+COPIES = "run"  # name of a directory in a checkpoint, and of the file in it: copies of `config.json` and `data.json`
 _OF_OTHERS = re.compile(r"\..*|lost\+found|logs|.*\.(log|out|err)")  # what a scheduler or a file system leaves
 
 

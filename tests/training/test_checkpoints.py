@@ -15,12 +15,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from bert_jax import sharding
+from bert_jax import sharding, storage
 from bert_jax.errors import InputError
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
 from bert_jax.training.orbax_noise import quiet_orbax
 from bert_jax.training.state import State
+from bert_jax.training.workdir import COPIES
 
 
 @pytest.fixture(autouse=True)
@@ -310,3 +311,33 @@ def test_errors_of_reads_that_nobody_waits_for_are_left_out(tmp_path, caplog):
     asyncio.run(nobody_waits(read(Read())))  # by somebody else's coroutine
     gc.collect()
     assert "DATA_LOSS" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["disk", "bucket"])
+def test_directories_of_others_stay_although_they_are_named_as_steps(tmp_path, bucket, place, caplog):
+    directory = storage.Path(tmp_path / "checkpoints" if place == "disk" else f"gs://{bucket.name}/checkpoints")
+    contents = {"1/notes.txt": b"mine", "unreadable-1/notes.txt": b"older", "99/photo.jpg": b"mine too",
+                "x.orbax-checkpoint-tmp/notes.txt": b"of another program"}  # fmt: skip
+    for name, content in contents.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+    checkpoints = Checkpoints(directory, keep=1)
+    for step in (2, 3):
+        checkpoints.save(state_at(step))
+        checkpoints.wait()
+    checkpoints._remove_partial()
+    assert checkpoints.steps() == [3]
+    checkpoints.close()
+    contents["unreadable-1-2/notes.txt"] = contents.pop("1/notes.txt")
+    contents["unreadable-99/photo.jpg"] = contents.pop("99/photo.jpg")
+    for name, content in contents.items():
+        assert (directory / name).read_bytes() == content, name
+    assert "99: expected a checkpoint, found other files" in caplog.text
+
+
+def test_a_checkpoint_has_copies_of_the_recipe_and_the_data(tmp_path):
+    copies = {"config.json": {"task": "pretraining"}, "data.json": {"num_steps": 3, "data": {}}}
+    checkpoints = Checkpoints(tmp_path, keep=1, copies=copies)
+    checkpoints.save(state_at(3))
+    checkpoints.close()
+    assert storage.read_json(tmp_path / "3" / COPIES / COPIES) == copies
