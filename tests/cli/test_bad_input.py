@@ -220,6 +220,10 @@ def test_a_model_of_another_size(place, capfd):
 
 
 def test_a_checkpoint_of_another_size(place, capfd):
+    assert main(list(FINETUNE)) == 0
+    capfd.readouterr()
+    for name in ("checkpoints", "model"):
+        shutil.rmtree(place / "out" / name)
     params = {"classifier": {"bias": jnp.zeros(3)}}
     checkpoints = Checkpoints(place / "out" / "checkpoints", keep=1)
     checkpoints.save(State(params, make_optimizer(lambda step: 0.1).init(params), jnp.int32(1)))
