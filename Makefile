@@ -60,7 +60,10 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m bert_jax.cli.describe > docs/command_line.md
 
 site: $(VENV)/.installed-dev
+	@[ ! -e site ] || [ -f site/.made-by-make ] || \
+	  { echo 'make: site/ is not of make, and would be emptied; move it elsewhere' >&2; exit 1; }
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@touch site/.made-by-make
 
 site-serve: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
@@ -74,15 +77,20 @@ benchmark: $(VENV)/.installed-dev
 benchmark-quick: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks quick
 
+# Only what make made: folders have its mark, and a folder with other files in it stays.
 clean:
-	[ ! -f $(VENV)/pyvenv.cfg ] || rm -rf $(VENV)
-	rm -rf .pytest_cache .mypy_cache .ruff_cache build dist site *.egg-info
+	[ ! -f $(VENV)/.made-by-make ] || rm -rf $(VENV)
+	[ ! -f site/.made-by-make ] || rm -rf site
+	rm -rf .pytest_cache .mypy_cache .ruff_cache bert_jax.egg-info build/lib build/bdist.*
+	rm -f dist/bert_jax-*.whl dist/bert_jax-*.tar.gz
+	for folder in build dist; do [ ! -d $$folder ] || rmdir $$folder 2>/dev/null || true; done
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'make: $(PYTHON) is not a Python of 3.11 or newer; name one with PYTHON=python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -f $@; \
 	  echo 'make: this Python cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+	@touch $(VENV)/.made-by-make
 
 # The stamps: an install is repeated when the dependencies change.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python

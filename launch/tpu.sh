@@ -214,7 +214,8 @@ give_back() { queue delete "$name" --force || { look && [[ $state == ABSENT ]]; 
 
 delete() {
   need_state
-  rm -rf "$record"
+  rm -f "$record"/{create,run,bert_jax.tar.gz}
+  rmdir "$record" 2>/dev/null || true # somebody keeps other files there
   case "$state" in
     ABSENT) say "there is no such slice in $ZONE; nothing to delete" ;;
     DELETING) say "is being deleted already" ;;
@@ -234,6 +235,7 @@ case "$verb" in
 esac
 [[ $name =~ ^[a-z][-a-z0-9]*$ ]] || die "$verb needs the NAME of the slice, of a-z, 0-9 and hyphens; found '$name'"
 [[ ${ZONE-} =~ ^[a-z][-a-z0-9]*$ ]] || die "set ZONE, for example ZONE=us-west4-a; found '${ZONE-}'"
+[[ ${PROJECT-x} =~ ^([a-z][-a-z0-9.:]*)?$ ]] || die "PROJECT must be the id of a project; found '$PROJECT'"
 command -v gcloud >/dev/null || die "gcloud is not on PATH: https://cloud.google.com/sdk/docs/install"
 : "${WAIT_SECONDS:=14400}" "${POLL_SECONDS:=30}" "${RETRY_SECONDS:=5}" "${SETTLE_SECONDS:=20}" "${STOP_SECONDS:=120}"
 : "${PARALLEL:=32}"

@@ -283,3 +283,84 @@ def test_tests_are_collected_without_the_oracles_of_one_python():
         at_once = imports(path, ast.iter_child_nodes)  # these fail before a test can be skipped
         others = {name.split(".")[0] for name in at_once} & {"torch", "transformers", "sentence_transformers"}
         assert not others, f"{path} imports {others}"
+
+
+# Where a file, a directory or an object may be removed, renamed or moved: file -> functions. Each says in its comments
+# or docstring why that is never a file of the user's. A new place is a decision: add it here, with its reason there.
+REMOVAL = {
+    "compression/recovery.py": {"_prune_once"},  # `remove_incomplete`
+    "cli/shards.py": {"_written"},  # `remove_leftovers`
+    "conversion/encoder_decoder.py": {"save_encoder_decoder"},  # what `place_of_new` has checked
+    "conversion/huggingface.py": {"save_pretrained"},  # the same
+    "data/pretraining/deduplication.py": {"write_keys"},  # a record within `RECORDS_DIR`
+    "data/pretraining/own_files.py": {"_unlink_all", "_remove_empty"},  # noted names, and empty directories
+    "data/pretraining/prepare.py": {"_remove_all"},
+    "data/pretraining/steps.py": {"begin", "finish"},
+    "export/onnx/files.py": {"write_onnx_files"},  # within a directory that is being written
+    "export/onnx/int8.py": {"_with_int8_words"},  # the same
+    "inference/index_files.py": {"drop"},  # the same
+    "program_cache.py": {"write_entry", "remove_oldest", "_entries"},
+    "storage/claims.py": {"__enter__"},
+    "storage/paths.py": {"unlink", "rmtree", "rmdir", "rename", "replace"},
+    "storage/writing.py": {
+        "_opened_beside", "directory_atomically", "directory_resumably", "new_directory", "remove_incomplete",
+        "remove_leftovers", "_temporary", "_upload_directory", "replace_directory", "_move",
+    },
+    "training/checkpoints.py": {
+        "delete_surplus", "_set_aside_what_others_wrote", "_set_aside_unreadable_notes", "_remove_partial_once",
+        "_set_aside",
+    },
+    "training/workdir.py": {"begin", "_set_model_aside"},
+}  # fmt: skip
+_REMOVERS = {
+    "unlink", "rmtree", "rmdir", "rename", "renames", "removedirs", "truncate", "ftruncate", "rm", "rm_file",
+    "remove_leftovers", "remove_incomplete", "replace_directory", "remove_own_files", "remove_records",
+}  # fmt: skip
+
+
+def removals(tree):
+    """Yields the function and the call of each removal or renaming in a module."""
+
+    def walk(node, function):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        name, given = called.rpartition(".")[2], len(node.args) + len(node.keywords) if called else 0
+        # Text and dataclasses are replaced too, by two arguments or by names; arrays are deleted, and from.
+        is_path = name in ("replace", "move", "delete") and len(node.args) == given == 1
+        is_path &= not called.startswith("dataclasses.")
+        if name in _REMOVERS or is_path or called in ("os.replace", "os.remove") or called.startswith("shutil."):
+            yield function, f"line {node.lineno}: {called}"
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, function)
+
+    yield from walk(tree, "the module")
+
+
+def test_what_removes_or_renames_is_listed():
+    found = {str(path.relative_to(PACKAGE)): list(removals(ast.parse(path.read_text()))) for path in MODULES}
+    for name, calls in found.items():
+        for function, call in calls:
+            assert function in REMOVAL.get(name, ()), f"{name}: {function}: {call}: decide why it is never the user's"
+    for name, functions in REMOVAL.items():
+        assert functions == {function for function, _ in found[name]}, f"{name}: REMOVAL lists what removes nothing"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "path.unlink()", "path.rmtree(missing_ok=True)", "folder.rmdir()", "path.rename(other)", "path.replace(other)",
+        "os.remove(path)", "os.replace(a, b)", "shutil.rmtree(path)", "shutil.move(a, b)", "store.rm(path)",
+        "manager.delete(step)",
+        "storage.remove_leftovers(path)",
+    ],
+)  # fmt: skip
+def test_the_list_sees_each_way_to_remove(call):
+    assert [function for function, _ in removals(ast.parse(f"def f():\n    with a:\n        {call}"))] == ["f"]
+
+
+@pytest.mark.parametrize(
+    "call", ["text.replace('a', 'b')", "config.replace(size=1)", "dataclasses.replace(a)", "np.delete(a, b)"]
+)
+def test_the_list_takes_no_other_replacement_for_a_removal(call):
+    assert not list(removals(ast.parse(call)))

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from bert_jax.conversion.huggingface import SAVED_DTYPES
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import Tensors
 from bert_jax.conversion.opening import ENCODER_DECODER_TYPE, canonical_names, is_encoder_decoder
+from bert_jax.conversion.replacing import place_of_new
 from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES
@@ -163,7 +163,7 @@ def save_encoder_decoder(
         params: the parameter tree, of jax or numpy arrays.
         settings: how the model writes texts.
         tokenizer: a tokenizer to save with the model.
-        overwrite: whether to replace an existing model directory with all its files.
+        overwrite: whether to replace an existing model directory, which has no other files in it.
         dtype: dtype of the tensors in the file: float32, bfloat16 or float16.
 
     Raises:
@@ -191,15 +191,12 @@ def save_encoder_decoder(
         **{name: getattr(settings, name) for name in ("decoder_start_token_id", "eos_token_id", "pad_token_id")},
     }
     home = storage.Path(directory)
-    replaced = overwrite and home.is_dir() and any(home.iterdir())
-    if replaced and not (home / "config.json").exists():
-        raise InputError(f"{home}: expected a model directory to replace, found one without config.json")
-    target = home.parent / f".{home.name}.{uuid.uuid4().hex[:8]}.new" if replaced else home
+    target = place_of_new(home, overwrite)
     with storage.directory_atomically(target) as beside:
         if tokenizer is not None:
             tokenizer.save(beside)
         safetensors_files.write(beside / "model.safetensors", tensors)
         for name, keys in ((_GENERATION_FILE, settings.to_hf()), ("config.json", described)):
             storage.write_atomically(beside / name, json.dumps(keys, indent=2, sort_keys=True) + "\n")
-    if replaced:
+    if target != home:
         storage.replace_directory(home, target)

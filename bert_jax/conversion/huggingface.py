@@ -1,7 +1,6 @@
 """Load, save and convert model directories: config.json, weights and tokenizer in the Hugging Face layout."""
 
 import json
-import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import is_encoder_decoder, open_model
 from bert_jax.conversion.record import write_record
+from bert_jax.conversion.replacing import place_of_new
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.model_files import check_keys
@@ -215,7 +215,7 @@ def save_pretrained(
         params: the canonical parameter tree of jax or numpy arrays.
         tokenizer: a tokenizer to save with the model.
         settings: settings to write into sentence-transformers' files; None = defaults.
-        overwrite: whether to replace an existing model directory with all its files.
+        overwrite: whether to replace an existing model directory, which has no other files in it.
         dtype: dtype of the tensors in the file: float32, bfloat16 or float16.
         weights: format of the file: safetensors, or flax for Flax models of Hugging Face (transformers 4).
 
@@ -233,12 +233,9 @@ def save_pretrained(
             params, config = quantize_params(params, quantization), config.replace(quantization=quantization)
     tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))
     home = storage.Path(directory)
-    replaced = overwrite and home.is_dir() and any(home.iterdir())
-    if replaced and not any((home / name).exists() for name in CONFIG_FILES):
-        raise InputError(f"{home}: expected a model directory to replace, found one without config.json")
-    target = home.parent / f".{home.name}.{uuid.uuid4().hex[:8]}.new" if replaced else home
+    target = place_of_new(home, overwrite)
     _write_directory(target, Bert(config, head), tensors, tokenizer, settings or TextSettings(), dtype, write)
-    if replaced:
+    if target != home:
         storage.replace_directory(home, target)
 
 

@@ -143,7 +143,8 @@ class _Lease(Claim):
         if holder is None or holder.id != self._me.id:
             self._refuse(holder)
         for old in range(max(1, self._number - 3), self._number):
-            self._path(old).unlink()
+            if self._read(old) is not None:  # a lease, not a file of another program
+                self._path(old).unlink()
         self._thread.start()
         return self
 

@@ -3,18 +3,21 @@
 On a disk, a file or directory is written under a temporary name and renamed. An object appears when its upload is
 complete. A directory of an object store cannot be renamed: its objects are written in place, its config or manifest
 last, and it has an object `INCOMPLETE` while it is being written.
+
+Only what was written here is ever removed: temporary files and directories have names that no other program gives, and
+`INCOMPLETE` says that this package is writing a directory, and which files.
 """
 
 import contextlib
 import fcntl
 import itertools
+import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
-import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TextIO
 
 from bert_jax.errors import InputError
@@ -22,8 +25,10 @@ from bert_jax.storage import object_store
 from bert_jax.storage.claims import LEASES, claimed
 from bert_jax.storage.paths import Path, PathLike, is_remote
 
-INCOMPLETE = ".incomplete"  # the object that marks a directory that is being written
-_YOUNG_SECONDS = 2.0  # a file that is older than this is locked if a process is writing it
+INCOMPLETE = ".incomplete"  # the file that marks a directory that is being written
+_MARK = "bert_jax"  # `INCOMPLETE` has it; one that another program wrote has not
+_LONGEST_MARK = 1 << 24  # bytes
+_ENDING = "[.]bert_jax-[0-9a-f]{16}[.]partial"  # of the names of temporary files and directories
 _LAST = ("config.json", "manifest.json")  # files that are uploaded last, as readers recognise a directory by them
 
 
@@ -72,15 +77,14 @@ def _opened_beside(path: PathLike, mode: str, **options: Any) -> Iterator[Any]:
                 yield file
             path.upload(name)
         return
-    remove_leftovers(path)
-    beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
-    try:
-        with naming(path, beside), beside.open(mode, **options) as file, _held(beside):
-            yield file
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with _temporary(path, lambda beside: beside.touch(exist_ok=False)) as beside:
+        try:
+            with naming(path, beside), beside.open(mode, **options) as file:
+                yield file
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
 
 
 @contextlib.contextmanager
@@ -96,44 +100,60 @@ def directory_atomically(path: PathLike) -> Iterator[Path]:
             yield Path(folder)
             _upload_directory(Path(folder), path)
         return
-    remove_leftovers(path)
-    beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
-    beside.mkdir(parents=True)
-    with _moved(beside, path, removed_after=BaseException), _held(beside):
-        yield beside
+    with _temporary(path, lambda beside: beside.mkdir(parents=True)) as beside:
+        try:
+            with naming(path, beside):
+                yield beside
+            _move(beside, path)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
 
 
 @contextlib.contextmanager
-def directory_resumably(path: PathLike) -> Iterator[Path]:
+def directory_resumably(path: PathLike, remove: Callable[[Path], object] = lambda directory: None) -> Iterator[Path]:
     """Yield a directory that becomes `path` if the block succeeds; after a kill the next call continues with it.
 
     A directory that a killed or interrupted process was writing is kept, and yielded by the next call with the same
     path. In an object store the directory is `path` itself.
 
+    Args:
+        path: a new or empty directory.
+        remove: called with the directory after an exception; it removes what the block, and killed ones before it,
+            wrote there, and nothing else. By default, all files are kept as after a kill.
+
     Raises:
-        InputError: `path` exists and is not an empty directory, or another process is writing it.
+        InputError: `path` exists and is not an empty directory, or another process is writing it; or its temporary
+            directory is another program's.
     """
     path = new_directory(path, keep_incomplete=True)
     busy = f"{path}: another process is writing there"
-    if path.is_remote:
-        with claimed(path, busy):
-            new_directory(path, keep_incomplete=True)  # again, as its last owner may have completed it meanwhile
-            (path / INCOMPLETE).write_bytes(b"")
-            try:
-                yield path
-            except Exception as error:
-                if isinstance(error, OSError) and is_remote(str(error.filename)):
-                    raise  # after a failure of the store, keep the files as after a kill
-                for file in path.files_below():
-                    if LEASES not in file.parts:
-                        file.unlink()
-                raise
-            (path / INCOMPLETE).unlink()
-        return
-    beside = path.parent / f".{path.name}.partial"
-    beside.mkdir(parents=True, exist_ok=True)
-    with claimed(beside, busy), _moved(beside, path, removed_after=Exception):
-        yield beside
+    beside = path if path.is_remote else path.parent / f".{path.name}.partial"
+    if not path.is_remote:
+        if beside.exists() and not beside.is_dir():
+            raise InputError(f"{beside}: expected no file of this name, under which {path} is written, found one")
+        beside.mkdir(parents=True, exist_ok=True)
+    with claimed(beside, busy):
+        new_directory(path, keep_incomplete=True)  # again, as its last owner may have completed it meanwhile
+        if not path.is_remote and any(beside.iterdir()) and _files_being_written(beside) is None:
+            raise InputError(f"{beside}: expected no directory of this name, under which {path} is written, found one "
+                             f"with other files in it")  # fmt: skip
+        _mark(beside, [])
+        try:
+            with naming(path, beside):
+                yield beside
+            if not path.is_remote:
+                _move(beside, path)
+        except Exception as error:
+            if isinstance(error, OSError) and is_remote(str(error.filename)):
+                raise  # after a failure of the store, keep the files as after a kill
+            remove(beside)
+            if {file.name for file in beside.iterdir()} <= {INCOMPLETE, LEASES}:
+                (beside / INCOMPLETE).unlink()
+                if not path.is_remote:
+                    beside.rmdir()
+            raise
+        (path / INCOMPLETE).unlink()  # last, as without it the directory would not be known as ours
 
 
 def new_directory(path: PathLike, keep_incomplete: bool = False) -> Path:
@@ -141,20 +161,23 @@ def new_directory(path: PathLike, keep_incomplete: bool = False) -> Path:
 
     Args:
         path: a new or empty directory.
-        keep_incomplete: whether to leave an incomplete directory as it is.
+        keep_incomplete: whether to accept a directory that a killed `directory_resumably` left, as it is.
 
     Raises:
-        InputError: the directory has files in it.
+        InputError: the directory has files in it that no killed process left.
     """
     path = Path(path)
     if not path.exists():
         return path
     if path.is_remote and path.is_dir():
         names = {entry.name for entry in path.iterdir()} - {LEASES}
-        if INCOMPLETE in names or not names:
-            if not keep_incomplete:
-                remove_incomplete(path)
+        written = _files_being_written(path) if INCOMPLETE in names else None
+        if not names or written or (written is not None and keep_incomplete):
+            remove_incomplete(path)
             return path
+        if written is not None:
+            raise InputError(f"{path}: expected a new or empty directory, found one that another command began; run "
+                             "that again, or remove the directory")  # fmt: skip
     elif path.is_dir() and not any(path.iterdir()):
         return path
     raise InputError(f"{path}: expected a new or empty directory, found one with files in it")
@@ -221,7 +244,7 @@ def check_writable(path: PathLike) -> None:
 def is_incomplete(path: PathLike) -> bool:
     """Return whether a directory in an object store is being written, or was when its writer was killed."""
     path = Path(path)
-    return path.is_remote and (path / INCOMPLETE).exists()
+    return path.is_remote and _files_being_written(path) is not None
 
 
 def free_name(path: PathLike) -> Path:
@@ -232,9 +255,42 @@ def free_name(path: PathLike) -> Path:
 
 
 def remove_incomplete(path: PathLike) -> None:
-    """Remove a directory in an object store that a killed `directory_atomically` left incomplete; keep any other."""
-    if is_incomplete(path):
-        Path(path).rmtree(missing_ok=True)
+    """Remove the files of a killed `directory_atomically` from a directory in an object store, and no others."""
+    path = Path(path)
+    files = _files_being_written(path) if path.is_remote else None
+    if files:
+        for name in files:
+            (path / name).unlink()
+        (path / INCOMPLETE).unlink()
+
+
+def _mark(directory: Path, files: list[str]) -> None:
+    """Write `INCOMPLETE`: this package writes the directory, and all `files` of it, or [] if they are not known yet."""
+    write_atomically(directory / INCOMPLETE, json.dumps({"written_by": _MARK, "files": files}))
+
+
+def _files_being_written(directory: Path) -> list[str] | None:
+    """Return the files in the mark of a directory; None = it has no mark, or that of another program."""
+    try:
+        if (directory / INCOMPLETE).size() > _LONGEST_MARK:
+            return None
+        content = json.loads((directory / INCOMPLETE).read_bytes())
+    except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
+        return None
+    files = content.get("files") if isinstance(content, dict) and content.get("written_by") == _MARK else None
+    if not isinstance(files, list) or not all(isinstance(name, str) and _is_below(name) for name in files):
+        return None
+    return files
+
+
+def _is_below(name: str) -> bool:
+    """Return whether a relative name is that of a file in the directory."""
+    return not any(part in ("", ".", "..") for part in name.split("/"))
+
+
+def is_leftover(name: str) -> bool:
+    """Return whether a name is that of a temporary file or directory of this module."""
+    return re.fullmatch(f"[.].+{_ENDING}", name, re.DOTALL) is not None
 
 
 def remove_leftovers(path: PathLike) -> None:
@@ -243,47 +299,62 @@ def remove_leftovers(path: PathLike) -> None:
     if path.is_remote or not path.parent.is_dir():
         return
     # One dot and one ending for each writer: a directory that is written within one being written is beside that.
-    name = re.compile("([.]+)" + re.escape(path.name) + "((?:[.][0-9a-f]{8}[.]partial)+)")
+    name = re.compile(f"([.]+){re.escape(path.name)}((?:{_ENDING})+)")
     for left in path.parent.iterdir():
         match = name.fullmatch(left.name)
         if match is None or len(match[1]) != match[2].count(".partial"):
             continue
         with contextlib.suppress(OSError):  # removed meanwhile, or owned by another user
-            if time.time() - os.stat(left).st_mtime < _YOUNG_SECONDS:
-                continue  # perhaps not locked yet
-            with _held(left) as held:
-                if held and left.is_dir():
+            descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
+                if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
-                elif held:
+                else:
                     left.unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
 
 
 @contextlib.contextmanager
-def _held(path: Path) -> Iterator[bool]:
-    """Lock a file or directory during the block, and yield whether that succeeded.
+def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Yield a new file or directory beside `path`, which `make` makes, locked until the block ends.
 
-    The system releases the lock when the process dies. On file systems without locks, the result is False.
+    The system releases the lock when the process dies. On file systems without locks, what it leaves then stays.
     """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    remove_leftovers(path)
+    while True:
+        beside = path.parent / f".{path.name}.bert_jax-{secrets.token_hex(8)}.partial"
+        with naming(path, beside):
+            make(beside)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except OSError:
-            free = False
-        yield free
-    finally:
-        os.close(descriptor)
+            descriptor = os.open(beside, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # swept by another process, as it was not locked yet
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if beside.exists():  # or else it was swept before it was locked
+                yield beside
+                return
+        finally:
+            os.close(descriptor)
 
 
 def _upload_directory(folder: Path, path: Path) -> None:
-    """Upload the files of a local directory, those named in `_LAST` last."""
-    marker = path / INCOMPLETE
-    marker.write_bytes(b"")
+    """Upload the files of a local directory, those named in `_LAST` last.
+
+    Raises:
+        InputError: another program wrote one of them meanwhile.
+    """
     files = sorted(folder.files_below(), key=lambda file: (file.parent == folder and file.name in _LAST, str(file)))
-    for file in files:
-        (path / file.relative_to(folder)).upload(file)
-    marker.unlink()
+    names = [str(file.relative_to(folder)) for file in files]
+    for name in path.sizes_below().keys() & set(names):
+        raise InputError(f"{path / name}: expected no file of this name yet, found one; move it elsewhere")
+    _mark(path, names)
+    for file, name in zip(files, names, strict=True):
+        (path / name).upload(file)
+    (path / INCOMPLETE).unlink()
 
 
 def replace_directory(path: PathLike, new: PathLike) -> None:
@@ -293,21 +364,14 @@ def replace_directory(path: PathLike, new: PathLike) -> None:
         path.rmtree(missing_ok=True)
         new.rename(path)
         return
-    old = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.replaced"
+    old = path.parent / f".{path.name}.bert_jax-{secrets.token_hex(8)}.replaced"
     path.rename(old)
     new.rename(path)
     old.rmtree()
 
 
-@contextlib.contextmanager
-def _moved(beside: Path, path: Path, removed_after: type[BaseException]) -> Iterator[None]:
-    """Move `beside` to `path` if the block succeeds; remove it after an exception of type `removed_after`."""
-    try:
-        with naming(path, beside):
-            yield
-        if path.exists():
-            path.rmdir()
-        beside.rename(path)
-    except removed_after:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
+def _move(beside: Path, path: Path) -> None:
+    """Give a directory its name, which an empty directory may have."""
+    if path.exists():
+        path.rmdir()
+    beside.rename(path)

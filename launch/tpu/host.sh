@@ -15,7 +15,10 @@ take_lock() {
 # The images carry Python 3.10; uv brings a newer one without root.
 install() {
   take_lock --nonblock || { echo "a run is going on $(hostname), and setup would change it; stop it first" >&2; exit 1; }
-  rm -rf ~/bert_jax
+  # A run works in this folder, so results may be there; it is set aside, not removed.
+  local number=1
+  while [[ -e ~/bert_jax.old-$number ]]; do number=$((number + 1)); done
+  [[ ! -e ~/bert_jax ]] || mv ~/bert_jax ~/bert_jax.old-"$number"
   mkdir ~/bert_jax
   tar -xzf ~/bert_jax.tar.gz -C ~/bert_jax
   python3 -m pip install --quiet --user uv

@@ -355,6 +355,13 @@ def test_saving_refuses_what_is_there_unless_told(directory):
     save_pretrained(directory, CONFIG, "masked_lm", params, overwrite=True)
     assert equal(load_pretrained(directory).params, params)
     assert sorted(path.name for path in directory.parent.iterdir()) == ["model"]
+    for name in ("thesis.txt", "README.md", "3_Chapter/thesis.txt", "model.safetensors.old"):
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_text("of the user")
+        with pytest.raises(InputError, match=f"found {name} in it, which would be removed"):
+            save_pretrained(directory, CONFIG, "masked_lm", params, overwrite=True)
+        assert (directory / name).read_text() == "of the user"
+        (directory / name).unlink()
     (directory / "config.json").unlink()
     with pytest.raises(InputError, match=r"found one without config\.json"):
         save_pretrained(directory, CONFIG, "masked_lm", params, overwrite=True)

@@ -29,7 +29,7 @@ from bert_jax import recipes
 
 # A checkpoint, or a model: whole, or being written under another name (on a disk) or beside a mark (on a bucket).
 _MILESTONE = re.compile(
-    r"((?:[^/]+/)*?)[.]*(checkpoints/\d+|pruned|model|out(?:[.]jsonl)?)((?:(?:[.][0-9a-f]{8})?[.]partial)*)(?=/|$)"
+    r"((?:[^/]+/)*?)[.]*(checkpoints/\d+|pruned|model|out(?:[.]jsonl)?)((?:(?:[.]bert_jax-[0-9a-f]{16})?[.]partial)*)(?=/|$)"
 )
 _WRITING = " being written"
 _LONGEST = 3600  # seconds that a process may take, also on a machine that does much else

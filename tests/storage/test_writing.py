@@ -1,5 +1,6 @@
 """Files and directories that appear whole or not at all, whatever happens while they are written."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path as LocalPath
@@ -27,6 +28,13 @@ def _files(directory: Path) -> dict[str, bytes]:
     """The contents of all files below, without leases."""
     files = {str(file.relative_to(directory)): file.read_bytes() for file in directory.files_below()}
     return {name: data for name, data in files.items() if not name.startswith(claims.LEASES)}
+
+
+def _remove_all(directory: Path) -> None:
+    """What the writer of a directory gives to remove what it wrote, if it wrote all there is."""
+    for file in directory.files_below():
+        if file.name != INCOMPLETE and claims.LEASES not in file.parts:
+            file.unlink()
 
 
 def _fill(directory: Path, text: str = "") -> dict[str, bytes]:
@@ -159,14 +167,14 @@ def test_an_empty_directory_is_written_to(root: Path, write: Callable, request: 
 
 def test_a_resumable_directory_is_given_up_by_an_error_and_kept_by_a_kill(root: Path) -> None:
     for kill in _KILLS:
-        with pytest.raises(kill), storage.directory_resumably(root / "new") as directory:
+        with pytest.raises(kill), storage.directory_resumably(root / "new", _remove_all) as directory:
             (directory / kill.__name__).write_bytes(b"part")
             raise kill
         if root.is_remote:
             assert (root / "new" / INCOMPLETE).exists()
         else:
             assert not (root / "new").exists()
-    with pytest.raises(ValueError), storage.directory_resumably(root / "new") as directory:
+    with pytest.raises(ValueError), storage.directory_resumably(root / "new", _remove_all) as directory:
         assert {name for name in _files(directory) if name != INCOMPLETE} == {kill.__name__ for kill in _KILLS}
         raise ValueError
     assert _files(root / "new") == {} and (root.is_remote or list(root.iterdir()) == [])
@@ -239,11 +247,13 @@ def test_a_directory_whose_upload_is_killed_is_known_as_incomplete_and_replaced_
 
 
 def test_what_is_incomplete_is_removed_and_nothing_else(bucket: Bucket, tmp_path: LocalPath) -> None:
-    for name in (f"part/{INCOMPLETE}", "part/a", "part/b/c", "whole/a", "part2/a"):
+    for name in ("part/a", "part/b/c", "part/thesis.txt", f"user/{INCOMPLETE}", "user/a", "whole/a", "part2/a"):
         bucket.write(name, b"")
-    for name in ("part", "whole", "missing", "part2"):
+    mark = {"written_by": "bert_jax", "files": ["a", "b/c", "not uploaded"]}
+    bucket.write(f"part/{INCOMPLETE}", json.dumps(mark).encode())
+    for name in ("part", "user", "whole", "missing", "part2"):
         storage.remove_incomplete(f"gs://{bucket.name}/{name}")
-    assert bucket.keys() == ["part2/a", "whole/a"]
+    assert bucket.keys() == ["part/thesis.txt", "part2/a", f"user/{INCOMPLETE}", "user/a", "whole/a"]
     (tmp_path / INCOMPLETE).touch()
     storage.remove_incomplete(tmp_path)
     assert (tmp_path / INCOMPLETE).exists()

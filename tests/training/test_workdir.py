@@ -174,8 +174,9 @@ def test_weights_and_biases_must_be_there(workdir, monkeypatch):
 def test_a_model_whose_upload_was_killed_is_not_finished_and_leaves_nothing(bucket, names):
     """Also after its last file, while the mark is there: every reader and writer takes it for incomplete."""
     run = Workdir(storage.Path(f"gs://{bucket.name}/run"))
-    for name in (".incomplete", *names):
+    for name in names:
         bucket.write(f"run/model/{name}", b"{}")
+    bucket.write("run/model/.incomplete", json.dumps({"written_by": "bert_jax", "files": names}).encode())
     assert not run.is_finished
     run.begin(resolved(), {}, 2)
     assert bucket.keys("run/model") == []

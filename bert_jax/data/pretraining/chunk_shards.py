@@ -20,6 +20,7 @@ from bert_jax.data.pretraining.instances import (
     token_dtype,
 )
 from bert_jax.data.pretraining.manifest import InstanceSet
+from bert_jax.data.pretraining.own_files import own_file
 from bert_jax.data.pretraining.shards import SHARD_SUFFIX, write_shard
 from bert_jax.tokenization import Tokenizer
 
@@ -94,7 +95,7 @@ def _write_shard(
             label_1 += sum(instance.label for instance in row)
     if not records:
         return InstanceSet(chunk.split, length, 0, 0, 0, 0, ())
-    path = directory / f"{chunk.split}-{length}-{chunk.name}{SHARD_SUFFIX}"
+    path = own_file(directory, f"{chunk.split}-{length}-{chunk.name}{SHARD_SUFFIX}")
     shard = write_shard(path, records, dtype)
     return InstanceSet(chunk.split, length, examples, most, tokens, label_1, (shard,))
 

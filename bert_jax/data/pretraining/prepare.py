@@ -18,6 +18,7 @@ from bert_jax.data.pretraining.chunks import Chunk, PrepareSettings
 from bert_jax.data.pretraining.filters import Filters
 from bert_jax.data.pretraining.instances import smallest_seq_length
 from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.own_files import remove_own_files, remove_records
 from bert_jax.data.pretraining.steps import (
     Preparation,
     Prepared,
@@ -133,11 +134,17 @@ def prepare(
     units = cut_units(corpus, shard_bytes)
     if beam_options is not None and not _is_picklable(units):
         raise InputError(f"{corpus.spec}: expected a corpus that workers of Beam can open, found one of this process")
-    with storage.directory_resumably(out_dir) as directory:
+    with storage.directory_resumably(out_dir, _remove_all) as directory:
         job = Preparation.begin(settings, tokenizer, directory)
         if beam_options is not None:
             return _import_beam().run_on_beam(job, corpus.spec, units, beam_options)
         return _run_here(job, corpus, units, num_workers or os.cpu_count() or 1, on_progress)
+
+
+def _remove_all(directory: storage.Path) -> None:
+    """Remove what this preparation and killed ones before it wrote into a directory."""
+    remove_own_files(directory)
+    remove_records(directory)
 
 
 def _run_here(

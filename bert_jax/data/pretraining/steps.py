@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 from bert_jax import storage
 from bert_jax.data.pretraining.chunk_shards import prepare_chunk
-from bert_jax.data.pretraining.chunks import RECORDS_DIR, Chunk, ChunkResult, PrepareSettings
+from bert_jax.data.pretraining.chunks import Chunk, ChunkResult, PrepareSettings
 from bert_jax.data.pretraining.corpus_checks import Duplicates, TextCounts, complaints
 from bert_jax.data.pretraining.deduplication import (
     REMOVED_FILE,
@@ -29,13 +29,12 @@ from bert_jax.data.pretraining.deduplication import (
 from bert_jax.data.pretraining.instances import token_dtype
 from bert_jax.data.pretraining.manifest import MANIFEST_FILE, SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
 from bert_jax.data.pretraining.near_duplicates import NearKeys
+from bert_jax.data.pretraining.own_files import note_finished, own_file, remove_own_files, remove_records
 from bert_jax.data.pretraining.removal import UnitTexts, removed_documents
-from bert_jax.data.pretraining.shards import SHARD_SUFFIX
 from bert_jax.data.pretraining.units import HeldOut, Unit, UnitReader, UnitSummary, groups_of_units
 from bert_jax.errors import InputError, logger
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
-_LEFTOVERS = (SHARD_SUFFIX, ".array_record", ".done.json")  # suffixes of files of this and earlier versions
 SKIPPED_FILE = "skipped.txt"
 _logger = logger(__name__)
 
@@ -57,9 +56,12 @@ class Preparation:
     @classmethod
     def begin(cls, settings: PrepareSettings, tokenizer: Tokenizer, directory: storage.Path) -> Self:
         """Write what the steps need into a directory, and return its preparation."""
-        (directory / MANIFEST_FILE).unlink(missing_ok=True)  # left by a run that was killed at its very end
+        names = _tokenizer_files(tokenizer)
+        note_finished(directory, [*names, REMOVED_FILE, SKIPPED_FILE])
+        own_file(directory, MANIFEST_FILE).unlink(missing_ok=True)  # left by a run that was killed at its very end
+        for name in names:
+            own_file(directory, name)
         tokenizer.save(directory / TOKENIZER_DIR)
-        (directory / RECORDS_DIR).mkdir(exist_ok=True)
         return cls(settings, tokenizer, directory)
 
     @classmethod
@@ -73,6 +75,10 @@ class Preparation:
         """The ways in which documents are compared."""
         near = (NearKeys(self.settings.similarity),) if self.settings.deduplicate == "near" else ()
         return (ExactKeys(), *near) if self.settings.deduplicate else ()
+
+
+def _tokenizer_files(tokenizer: Tokenizer) -> list[str]:
+    return [f"{TOKENIZER_DIR}/{name}" for name in tokenizer.saved_files]
 
 
 class Prepared(NamedTuple):
@@ -143,7 +149,9 @@ def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
         raise InputError(f"{corpus}: expected documents that the filters keep, found none: {dict(filtered)}")
     manifest = _manifest(job, corpus, done.chunks)
     manifest = dataclasses.replace(manifest, removed=_list_removed(job), skipped=len(skipped), filtered=dict(filtered))
-    _remove_leftovers(directory, manifest)
+    shards = {shard.name for instances in manifest.sets for shard in instances.shards}
+    lists = {REMOVED_FILE for _ in job.kinds} | {SKIPPED_FILE for _ in skipped}
+    remove_own_files(directory, kept={*shards, *_tokenizer_files(job.tokenizer), *lists})  # other settings have others
     counts, duplicates = TextCounts.total(chunk.counts for chunk in done.chunks), Duplicates()
     for summary in done.summaries:
         duplicates.merge(summary.duplicates)
@@ -152,17 +160,16 @@ def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
         _logger.warning("%s: %s", corpus, complaint)
     manifest.write(directory)
     # Removed after the manifest is written, so that a run killed before that repeats little work.
-    (directory / RECORDS_DIR).rmtree(missing_ok=True)
+    remove_records(directory)
     return manifest
 
 
 def _list_removed(job: Preparation) -> int:
     """Write `removed.jsonl` where documents are compared; return the number of its lines."""
-    path, count = job.directory / REMOVED_FILE, 0
+    count = 0
     if not job.kinds:
-        path.unlink(missing_ok=True)  # of a run with other settings
         return 0
-    with storage.open_atomically(path) as file:
+    with storage.open_atomically(own_file(job.directory, REMOVED_FILE)) as file:
         for removed in removed_documents(job.directory):
             file.write(json.dumps(removed) + "\n")
             count += 1
@@ -171,19 +178,9 @@ def _list_removed(job: Preparation) -> int:
 
 def _list_skipped(job: Preparation, errors: Sequence[str]) -> None:
     """Write `skipped.txt` where something could not be read."""
-    path = job.directory / SKIPPED_FILE
-    path.unlink(missing_ok=True)
     if errors:
+        path = own_file(job.directory, SKIPPED_FILE)
         storage.write_atomically(path, "".join(f"{error}\n" for error in errors))
-
-
-def _remove_leftovers(directory: storage.Path, manifest: Manifest) -> None:
-    """Remove shards of earlier runs with other settings, and files that a killed run left unfinished."""
-    shards = {shard.name for instances in manifest.sets for shard in instances.shards}
-    for path in list(directory.iterdir()):
-        begun = path.name.startswith(".") and path.name.endswith(".partial")
-        if begun or (path.name.endswith(_LEFTOVERS) and path.name not in shards):
-            path.unlink()
 
 
 def _manifest(job: Preparation, corpus: str, done: Sequence[ChunkResult]) -> Manifest:

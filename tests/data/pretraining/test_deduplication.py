@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from prepared_corpora import write_corpus
 
+from bert_jax import storage
 from bert_jax.cli import main
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.corpora.sources import Corpus
 from bert_jax.data.pretraining.deduplication import REMOVED_FILE
 from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.own_files import own_file
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
 
@@ -97,7 +99,9 @@ def test_it_goes_on_where_it_was_killed(corpora, tiny_tokenizer, tmp_path):
     for name in ("deduplicated", "plain"):
         with pytest.raises(KeyboardInterrupt):
             prepare(again, tiny_tokenizer, tmp_path / name, deduplicate="exact", on_progress=killed, **options())
-        (tmp_path / f".{name}.partial" / REMOVED_FILE).write_text("of a run that ended after its documents")
+        own_file(storage.Path(tmp_path / f".{name}.partial"), REMOVED_FILE).write_text(
+            "of a run that ended after its documents"
+        )
         prepare(
             again, tiny_tokenizer, tmp_path / name, deduplicate="exact" if name == "deduplicated" else "", **options()
         )

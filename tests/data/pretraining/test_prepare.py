@@ -20,6 +20,7 @@ from bert_jax.data.pretraining.chunks import RECORDS_DIR, ChunkResult
 from bert_jax.data.pretraining.corpus_checks import TextCounts
 from bert_jax.data.pretraining.instances import decode_records
 from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.data.pretraining.own_files import own_file
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.data.pretraining.steps import Prepared
 from bert_jax.data.pretraining.units import is_held_out
@@ -158,10 +159,10 @@ def interrupted(corpus, tokenizer, out, **options):
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus, tokenizer, out, num_workers=1, shard_bytes=3000, on_progress=stop, **options)
     assert not out.exists()
+    own_file(storage.Path(out.parent / ".out.partial"), "train-128-00002-000.npy")
     for name in (
         "train-128-00002-000.npy",
-        ".train-128-00002-000.npy.0123abcd.partial",
-        "train-128-00000.array_record",
+        ".train-128-00002-000.npy.bert_jax-0123456789abcdef.partial",
     ):
         (out.parent / ".out.partial" / name).write_bytes(b"half of a sh")
 
@@ -200,7 +201,7 @@ def test_a_changed_package_takes_over_no_chunk_from_before(tmp_path, corpus, tin
 def test_a_damaged_result_of_a_chunk_is_made_again(tmp_path, corpus, tiny_tokenizer, content):
     expected = prepare(corpus, tiny_tokenizer, tmp_path / "whole", num_workers=1, shard_bytes=3000)
     interrupted(corpus, tiny_tokenizer, tmp_path / "out")
-    results = sorted((tmp_path / ".out.partial" / RECORDS_DIR).iterdir())
+    results = sorted((tmp_path / ".out.partial" / RECORDS_DIR).glob("*.json"))
     assert results
     results[0].write_bytes(content)
     assert prepare(corpus, tiny_tokenizer, tmp_path / "out", num_workers=1, shard_bytes=3000) == expected
