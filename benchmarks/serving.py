@@ -106,9 +106,12 @@ def _print(name: str, load: str, found: Result) -> None:
 
 def _request(text: str) -> bytes:
     body = json.dumps({"inputs": text, "truncate": True}).encode()
-    return b"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
-        len(body),
-        body,
+    return (
+        b"POST /embed HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+        % (
+            len(body),
+            body,
+        )
     )
 
 

@@ -218,7 +218,6 @@ IMPORTED_ELSEWHERE = {
     "pyarrow",
     "s3fs",
     "adlfs",
-    "httptools",
     "onnx",
     "tensorflow",
     "flatbuffers",

@@ -17,6 +17,10 @@ _LIMITS = {
     "--max-request-tokens": "most tokens in a request",
     "--max-concurrent-requests": "most requests at a time; more are refused with status 429",
 }
+_CONNECTIONS = {
+    "--max-connections": "most open connections (default: what ulimit -n leaves, at most 4,096)",
+    "--max-connections-per-client": "most open connections of one address (default: half of all)",
+}
 _TIMES = {
     "--max-wait": "refuse a request with status 429 if those before it take longer",
     "--read-timeout": "in which a request must arrive",
@@ -43,6 +47,10 @@ def add_verbs(verbs: Any) -> None:
     add("--name", action="append", default=[], metavar="NAME", help="name of a model; once per MODEL, in order")
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0 = all)")
     add("--port", type=int, default=8080, help="port (default: %(default)s; 0 = any free port)")
+    add("--allowed-hosts", type=_split, default=(), metavar="HOST,...",
+        help="hosts of requests, beside localhost and --host; *.a.com = all below a.com, *: any")  # fmt: skip
+    add("--allowed-origins", type=_split, default=(), metavar="ORIGIN,...",
+        help="origins of other sites whose pages may send requests, as https://example.com")  # fmt: skip
     add("--task", choices=("embed", "classify", "fill-mask", "tag"),
         help="what the models compute (default: by the head of each)")  # fmt: skip
     add("--backend", choices=("jax", "onnxruntime"), default="jax",
@@ -57,10 +65,16 @@ def add_verbs(verbs: Any) -> None:
         help="make answers bitwise independent of other requests; one text takes as long as a batch")  # fmt: skip
     for flag, text in _LIMITS.items():
         add(flag, type=int, metavar="N", help=f"{text} (default: {getattr(ServerSettings, _field(flag)):,})")
+    for flag, text in _CONNECTIONS.items():
+        add(flag, type=int, metavar="N", help=text)
     for flag, text in _TIMES.items():
         add(flag, type=float, metavar="SECONDS", help=f"{text} (default: {getattr(ServerSettings, _field(flag)):g})")
     add("--quiet", action="store_true", help="log no line per request")
     add_dtype(parser)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _field(flag: str) -> str:
@@ -81,7 +95,7 @@ def run_serve(args: argparse.Namespace) -> None:
 
     if args.batch_tokens is not None and args.batch_tokens < 1:
         raise InputError(f"--batch-tokens: expected a positive integer, found {args.batch_tokens}")
-    names = map(_field, (*_LIMITS, *_TIMES))
+    names = map(_field, (*_LIMITS, *_CONNECTIONS, *_TIMES, "--allowed-hosts", "--allowed-origins"))
     given = {name: value for name in names if (value := getattr(args, name)) is not None}
     key = os.environ.get(_KEY, "") if args.api_key is None else args.api_key
     settings = ServerSettings(args.host, args.port, key, args.auto_truncate, log_requests=not args.quiet, **given)

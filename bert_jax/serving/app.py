@@ -6,12 +6,15 @@ from typing import Any, NamedTuple
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from bert_jax.serving import open_inference_api, openai_api, openapi, page, refusals, rerank_api, tei_api
 from bert_jax.serving.endpoint import Call, Endpoint, Handler
+from bert_jax.serving.origins import AllowedHosts, OriginGuard, check_origins
 from bert_jax.serving.refusals import Reason, Refusal, Shaped
 from bert_jax.serving.service import Service
 
@@ -84,7 +87,24 @@ def build_app(service: Service) -> Starlette:
 
     routes += [Route("/metrics", metrics), Route("/openapi.json", described)]
     routes += [Route("/", try_page), Route("/docs", try_page)]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
+    app = Starlette(routes=routes, middleware=_middleware(service), exception_handlers={HTTPException: _not_found})
+    app.router.redirect_slashes = False  # a redirect would carry the host that the client names
+    return app
+
+
+def _middleware(service: Service) -> list[Middleware]:
+    """Return the checks of hosts and origins, and for the origins that are allowed the headers of CORS."""
+    settings = service.settings
+    hosts = AllowedHosts(settings.host, settings.allowed_hosts)
+    check_origins(settings.allowed_origins)
+    checks = [Middleware(OriginGuard, hosts=hosts, origins=settings.allowed_origins)]
+    if settings.allowed_origins:
+        headers = ("authorization", "content-type")
+        checks.append(
+            Middleware(CORSMiddleware, allow_origins=settings.allowed_origins, allow_headers=headers,
+                       allow_methods=("GET", "POST"))
+        )  # fmt: skip
+    return checks
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

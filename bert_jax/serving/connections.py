@@ -1,28 +1,78 @@
-"""HTTP connections that slow, silent or endless clients cannot hold."""
+"""HTTP connections: limits on the bytes and the time of every part of a request and of its answer."""
 
 import asyncio
 import socket
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-_MOST_HEADER_BYTES = 64 << 10
+from bert_jax.serving.connection_pool import ConnectionPool, client_key
+from bert_jax.serving.settings import ServerSettings
+
+_MOST_FRAMING = (
+    64 << 10
+)  # bytes of a request beside its body: blank lines, first line, headers, trailers, sizes of chunks
+_MOST_FIELDS = 128  # headers and trailers of a request
+_MOST_PIPELINED = 16  # requests that wait behind the one that is being answered
+_MOST_DROPPED = 1 << 20  # bytes after a refused request, while answers to earlier ones are due
+_DISCARDED = 17  # times the limit of a body; `Endpoint` refuses before
 _GRACE = 2.0  # seconds for the answer 408, before a connection with an unfinished request is closed
+_SLOWEST_READ = 256 << 10  # bytes per second that a client reads of an answer at least
+_HEALTH = frozenset(("/health", "/v2/health/live", "/v2/health/ready"))
+_VERSION = b"HTTP/1.1 "  # how each answer begins
+_FIRST_PROBE, _SLOWEST_PROBE = 0.3, 5.0  # seconds
+
+
+class _Refused(Exception):
+    """A request over a limit; the message is for the client."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with limits on the time and the bytes of a request's headers, and on the time of its body.
+    """uvicorn's protocol with a deadline in every state, and limits on the bytes of a request.
 
-    A subclass sets `read_timeout`; see `protocol_class`.
+    A state ends when a request or an answer is whole. Bytes alone never move a deadline. A subclass sets `settings`
+    and `pool`; see `protocol_class`.
+
+    Attributes:
+        address: the client, see `ConnectionPool`.
+        deadline: time of the loop at which the connection is closed.
+        since: time of the loop at which its state began.
     """
 
-    read_timeout = 10.0
+    settings: ServerSettings
+    pool: ConnectionPool
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._header_bytes = 0
+        self.address = ""
+        self.since = self.deadline = self.loop.time()
+        self._reserve = False  # whether only health is answered
+        self._in_request = False  # whether a request has begun and is not whole
         self._in_headers = False
+        self._deaf = False  # whether further bytes are dropped
+        self._framing = self._fields = self._body = 0
+        self._answered: RequestResponseCycle | None = None  # the request whose answer is next
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a whole request is being answered."""
+        return self._answered is not None and not (self._in_request and self._answered is self.cycle)
+
+    @property
+    def unread(self) -> int:
+        """Return the number of bytes of answers that the client has not read."""
+        return self.transport.get_write_buffer_size()
+
+    def _enter(self, seconds: float) -> None:
+        """Begin a state that lasts at most so long."""
+        self.since = self.loop.time()
+        self.deadline = self.since + seconds
+
+    def abort(self) -> None:
+        """Close the connection at once, whatever waits to be written."""
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit of the first request, and the kernel's for clients that vanish."""
@@ -30,53 +80,191 @@ class LimitedProtocol(HttpToolsProtocol):
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):  # of data that the client does not read
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self.read_timeout * 3000))
-        self._start_deadline()
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # of data that the client does not acknowledge
+                milliseconds = int(self.settings.read_timeout * 3000)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        self.address = client_key(self.client[0] if self.client else "")
+        self._enter(self.settings.read_timeout + _GRACE)
+        reserve = self.pool.add(self)
+        if reserve is None:
+            self._deaf = True
+            transport.abort()
+        else:
+            self._reserve = reserve
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the time limit."""
-        self._stop_deadline()
+        """Give back the connection's place, and tell the request that is being answered."""
+        self.pool.remove(self)
+        self.pool.closed()
         super().connection_lost(exc)
+        self.pipeline.clear()
+        if self._answered is not None:  # not the last of pipelined requests, which is the one that uvicorn tells
+            self._answered.disconnected = True
+            self._answered.message_event.set()
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes; close the connection when the headers of a request are too long."""
-        super().data_received(data)
-        if self._in_headers and not self.transport.is_closing():
-            self._header_bytes += len(data)
-            if self._header_bytes > _MOST_HEADER_BYTES:
-                self.send_400_response("headers: expected at most 64 KiB, found more")
+        """Parse bytes, unless the connection is being closed; refuse a request that is over a limit."""
+        if self.transport.is_closing():
+            return
+        self._framing += len(data)
+        if self._deaf:
+            if self._framing > _MOST_DROPPED:
+                self.abort()
+            return
+        try:
+            self.parser.feed_data(data)
+            self._check_framing()
+        except httptools.HttpParserUpgrade:
+            pass  # such a request is answered as any other
+        except (_Refused, httptools.HttpParserError) as error:
+            cause = error if isinstance(error, _Refused) else error.__context__
+            self._refuse(str(cause) if isinstance(cause, _Refused) else "expected HTTP/1.1, found something else")
+
+    def _check_framing(self) -> None:
+        """Raise `_Refused` when there is too much beside the body, for which small chunks count a part of it."""
+        if self._framing > _MOST_FRAMING + min(self._body, self.settings.max_body_bytes) // 4:
+            most = f"{_MOST_FRAMING >> 10} KiB"
+            raise _Refused(f"headers, trailers and sizes of chunks: expected at most {most}, found more")
+
+    def _refuse(self, message: str) -> None:
+        """Answer 400 and close the connection, after the answers to earlier requests."""
+        self._deaf, self._framing = True, 0
+        broken = self.cycle if self._in_request and not self._in_headers else None
+        if broken is not None and self.pipeline and self.pipeline[0][0] is broken:
+            self.pipeline.popleft()  # its answer has not begun
+            broken = None
+        if broken is None and self._answered is not None:
+            last = self.pipeline[0][0] if self.pipeline else self._answered
+            last.keep_alive = False
+            return
+        if broken is not None and not broken.response_complete:
+            broken.disconnected = True
+            broken.message_event.set()
+        if broken is None or not broken.response_started:
+            self.send_400_response(message)
+        else:
+            self.transport.close()
+        self._enter(_GRACE)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection of a client that has sent all it will send, until its requests are answered."""
+        if self._answered is None or self._in_request:
+            return False  # closes the connection
+        last = self.pipeline[0][0] if self.pipeline else self._answered
+        last.keep_alive = False
+        self._deaf = True
+        self.loop.call_later(_FIRST_PROBE, self._probe, self._answered, 1)
+        return True
+
+    def _probe(self, cycle: RequestResponseCycle, count: int) -> None:
+        """Find out whether a client that sends no more still reads.
+
+        TCP says that a client is gone only in reply to data. So the answer's first bytes, which are the same for
+        each answer, are written one at a time before the rest is known.
+        """
+        if self.transport.is_closing() or cycle is not self._answered or cycle.response_started:
+            return
+        begun = count == 1
+        self.transport.write(_VERSION[count - 1 : count])
+        if begun:
+            cycle.transport = _BegunAnswer(self.transport)  # type: ignore[assignment]
+        cycle.transport.begun = count  # type: ignore[attr-defined]
+        if count < len(_VERSION):
+            delay = min(_FIRST_PROBE * 2 ** (count - 1), _SLOWEST_PROBE)
+            self.loop.call_later(delay, self._probe, cycle, count + 1)
 
     def on_message_begin(self) -> None:
-        """Start the time limit of a request."""
+        """Start the time limit of a request. Raises `_Refused` for too many before the first is answered."""
+        if len(self.pipeline) >= _MOST_PIPELINED:
+            raise _Refused("pipelined requests: expected fewer")
         super().on_message_begin()
-        self._in_headers, self._header_bytes = True, 0
-        self._start_deadline()
+        self._in_request = self._in_headers = True
+        self._fields = self._body = 0
+        if self._answered is None:
+            self._enter(self.settings.read_timeout + _GRACE)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and drop a trailer. Raises `_Refused` for too many of both."""
+        self._fields += 1
+        if self._fields > _MOST_FIELDS:
+            raise _Refused(f"headers and trailers: expected at most {_MOST_FIELDS}, found more")
+        if self._in_headers:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop counting the bytes of headers."""
+        """Hand the request to the application, with the host of a target in absolute form."""
         self._in_headers = False
+        state = self.scope["state"]
+        if not self.url.startswith(b"/"):
+            state["authority"] = self.url.partition(b"//")[2].partition(b"/")[0].decode("latin-1")
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Hand over a part of the body. Raises `_Refused` when more comes than a body may have."""
+        self._framing -= len(body)
+        self._body += len(body)
+        if self._body > self.settings.max_body_bytes * _DISCARDED + _MOST_DROPPED:
+            raise _Refused("body: expected fewer bytes")
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        """Stop the time limit of a request: it is here."""
-        self._stop_deadline()
+        """End the time limit of a request: it is here."""
+        self._in_request, self._framing = False, 0
         super().on_message_complete()
+        if self._answered is self.cycle:
+            self._enter_answer()
+        elif self._answered is None:
+            self._enter(self.settings.keep_alive)
 
-    def _start_deadline(self) -> None:
-        self._stop_deadline()
-        self._deadline = self.loop.call_later(self.read_timeout + _GRACE, self._close)
+    def _enter_answer(self) -> None:
+        self._enter(self.settings.request_timeout + self.settings.read_timeout + _GRACE)
 
-    def _stop_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        if cycle is not self.cycle or not self._in_request:
+            self._enter_answer()
+        if self._reserve and cycle.scope["path"] not in _HEALTH:
+            app = service_unavailable
+        super()._start_asgi_task(cycle, app)
 
-    def _close(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.abort()
+    def on_response_complete(self) -> None:
+        """Begin the next state: the next answer, the rest of a request, the reading of this answer, or none."""
+        self._answered = None
+        read = self.settings.read_timeout + _GRACE
+        if self.unread:
+            self._enter(read + self.unread / _SLOWEST_READ)
+        else:
+            self._enter(read if self._in_request else self.settings.keep_alive)
+        super().on_response_complete()
+        self._unset_keepalive_if_required()  # uvicorn's own time limit ends with any byte
+
+    def pause_writing(self) -> None:
+        """Close the connections with most unread bytes when there are too many in all."""
+        super().pause_writing()
+        self.pool.limit_unread()
+
+    def resume_writing(self) -> None:
+        """Begin to wait for the next request: the client has read the answer."""
+        super().resume_writing()
+        if self._answered is None and not self._in_request and not self.transport.is_closing():
+            self._enter(self.settings.keep_alive)
 
 
-def protocol_class(read_timeout: float) -> type[LimitedProtocol]:
-    """Return the protocol class with a time limit in seconds."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"read_timeout": read_timeout})
+class _BegunAnswer:
+    """A transport whose next bytes, the first of an answer, have been written in part."""
+
+    def __init__(self, transport: asyncio.Transport):
+        self._transport, self.begun = transport, 0
+
+    def write(self, data: bytes) -> None:
+        """Write bytes without those that have been written."""
+        self._transport.write(data[self.begun :])
+        self.begun = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def protocol_class(settings: ServerSettings, pool: ConnectionPool) -> type[LimitedProtocol]:
+    """Return the protocol class of a server."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"settings": settings, "pool": pool})

@@ -9,6 +9,7 @@ class Reason(enum.Enum):
 
     INVALID = 400
     UNAUTHORIZED = 401
+    FORBIDDEN = 403
     NOT_FOUND = 404
     METHOD = 405
     SLOW_BODY = 408
@@ -47,6 +48,7 @@ _TEI_TYPES = {
 }
 _OPENAI_TYPES = {
     Reason.UNAUTHORIZED: "authentication_error",
+    Reason.FORBIDDEN: "permission_error",
     Reason.NOT_FOUND: "not_found_error",
     Reason.OVERLOADED: "rate_limit_error",
     Reason.BACKEND: "server_error",

@@ -10,6 +10,7 @@ import uvicorn
 
 from bert_jax.errors import InputError
 from bert_jax.serving.app import build_app
+from bert_jax.serving.connection_pool import ConnectionPool, Listener
 from bert_jax.serving.connections import protocol_class
 from bert_jax.serving.logs import log_event
 from bert_jax.serving.models import ServedModel
@@ -22,7 +23,22 @@ _POLL = 0.05  # seconds between checks for the end of the warm-up
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, whose signals `serve` handles."""
+    """uvicorn's server, whose signals `serve` handles, and which accepts no more connections than it has room for."""
+
+    def __init__(self, config: uvicorn.Config, pool: ConnectionPool):
+        super().__init__(config)
+        self._pool = pool
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen to the port."""
+
+        def protocol() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg, return-value]
+                config=self.config, server_state=self.server_state, app_state={}
+            )
+
+        self.servers = [Listener(port, self._pool, protocol) for port in sockets or []]  # type: ignore[misc]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -105,9 +121,10 @@ async def run_server(
         InputError: a model cannot be compiled.
     """
     service = Service({model.name: model for model in models}, settings)
+    pool = ConnectionPool(settings)
     config = uvicorn.Config(
         build_app(service),
-        http=protocol_class(settings.read_timeout),
+        http=protocol_class(settings, pool),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -118,7 +135,7 @@ async def run_server(
         timeout_graceful_shutdown=max(1, round(settings.stop_timeout)),
         backlog=_BACKLOG,
     )
-    server = _Server(config)
+    server = _Server(config, pool)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     host, port = listener.getsockname()[:2]

@@ -14,6 +14,9 @@ class ServerSettings:
     Attributes:
         host: address to listen on.
         port: TCP port; 0 = any free port.
+        allowed_hosts: hosts that requests may name, beside `localhost`, 127.0.0.1, [::1] and `host`;
+            `*.example.com` = all names below a domain, `*` = any.
+        allowed_origins: origins (`https://example.com`) of other sites whose pages may send requests.
         api_key: key that requests must carry as `Authorization: Bearer KEY`; "" = none.
         auto_truncate: whether texts over the model's limit are cut if a request does not say; otherwise they are an
             error.
@@ -26,6 +29,8 @@ class ServerSettings:
         read_timeout: seconds in which the headers and the body of a request must arrive.
         request_timeout: seconds after which a request is answered with status 504.
         stop_timeout: seconds in which accepted requests are answered after SIGTERM.
+        max_connections: most open connections; None = what the limit of file descriptors leaves, at most 4,096.
+        max_connections_per_client: most open connections of one address (IPv6: of a /64 network); None = half of all.
         keep_alive: seconds after which an idle connection is closed.
         log_requests: whether to log a line per request.
     """
@@ -34,6 +39,8 @@ class ServerSettings:
     port: int = 8080
     api_key: str = dataclasses.field(default="", repr=False)
     auto_truncate: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     max_body_bytes: int = 2 << 20
     max_texts: int = 2048
     max_request_tokens: int = 1 << 17
@@ -43,6 +50,8 @@ class ServerSettings:
     read_timeout: float = 10.0
     request_timeout: float = 60.0
     stop_timeout: float = 30.0
+    max_connections: int | None = None
+    max_connections_per_client: int | None = None
     keep_alive: int = 65
     log_requests: bool = True
 

@@ -23,7 +23,7 @@ def resident(pid):
 
 
 def request(body):
-    return b"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    return b"POST /embed HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
 
 
 async def answered(reader):

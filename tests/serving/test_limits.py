@@ -91,8 +91,8 @@ def test_a_chunked_body_without_end_is_cut_off(address):
 def test_slow_and_half_open_connections_are_closed(address):
     """One that sends nothing, one that never ends its headers, one that never ends its body, byte by byte."""
     silent, headers, body = (connect(address) for _ in range(3))
-    headers.sendall(b"POST /embed HTTP/1.1\r\nhost: a\r\nx: ")
-    body.sendall(b"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{")
+    headers.sendall(b"POST /embed HTTP/1.1\r\nhost: localhost\r\nx: ")
+    body.sendall(b"POST /embed HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
     started = time.monotonic()
     time.sleep(0.2)
     headers.sendall(b"y")
@@ -111,7 +111,7 @@ def test_endless_headers_are_refused(address):
     started = time.monotonic()
     with connect(address) as connection:
         try:
-            connection.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\nx: ")
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: ")
             for _ in range(40):
                 connection.sendall(b"y" * 4096)
             first = connection.recv(4096)
@@ -124,7 +124,7 @@ def test_endless_headers_are_refused(address):
 
 def test_random_bytes_are_survived(address):
     rng = random.Random(0)
-    start = b"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-length: 30\r\n\r\n"
+    start = b"POST /embed HTTP/1.1\r\nhost: localhost\r\ncontent-length: 30\r\n\r\n"
     for _ in range(200):
         with connect(address) as connection:
             data = bytearray(start + rng.randbytes(30))
@@ -148,7 +148,7 @@ def test_a_client_that_is_gone_is_dropped(address, backend):
             for connection, text in ((first, b"a dog"), (second, b"the cat sat")):
                 body = b'{"inputs": "%s"}' % text
                 connection.sendall(
-                    b"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+                    b"POST /embed HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
                 )
                 time.sleep(0.3)
             assert waiting_tokens(address) > 0  # of the second; the first is on the device
@@ -244,7 +244,7 @@ def test_a_failed_batch_is_424_in_tei_and_500_in_openai(tiny_tokenizer):
 
 def test_bodies_in_memory_are_limited_in_sum(tiny_tokenizer):
     body = b'{"inputs": "a dog"%s}' % (b" " * 5000)
-    head = b"POST /embed HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
+    head = b"POST /embed HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
     with running([stand_in_model(tiny_tokenizer, StandIn())], max_buffered_bytes=8000) as address:
         for _ in range(5):  # one after another they fit
             assert httpx.post(f"{address}/embed", content=body).status_code == 200
