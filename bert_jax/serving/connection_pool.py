@@ -16,7 +16,6 @@ _SPARE_FILES = 48  # descriptors that stay free, for files of models and program
 _RESERVE = 16  # connections beyond the limit, which are answered only if they ask for health
 _SWEEP = 0.25  # seconds between checks of deadlines
 _ACCEPTED = 64  # most connections that are accepted in a row
-_MOST_UNREAD = 256 << 20  # bytes of answers that clients have not read
 
 
 class Connection(Protocol):
@@ -27,7 +26,6 @@ class Connection(Protocol):
         deadline: time of the loop at which the connection is closed.
         since: time of the loop at which its state began.
         busy: whether a whole request of it is being answered.
-        unread: bytes of answers that the client has not read.
     """
 
     address: str
@@ -36,9 +34,6 @@ class Connection(Protocol):
 
     @property
     def busy(self) -> bool: ...
-
-    @property
-    def unread(self) -> int: ...
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -155,16 +150,6 @@ class ConnectionPool:
             if waiting:
                 return min(waiting, key=lambda connection: connection.since)
         return None
-
-    def limit_unread(self) -> None:
-        """Close connections with the most bytes of unread answers until all together hold an allowed number."""
-        unread = {connection: connection.unread for own in self._by_client.values() for connection in own}
-        total = sum(unread.values())
-        for connection in sorted(unread, key=unread.__getitem__, reverse=True):
-            if total <= _MOST_UNREAD:
-                return
-            total -= unread[connection]
-            connection.abort()
 
     async def sweep(self) -> None:
         """Close connections at their deadlines, until cancelled."""

@@ -60,11 +60,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """Return whether a whole request is being answered."""
         return self._answered is not None and not (self._in_request and self._answered is self.cycle)
 
-    @property
-    def unread(self) -> int:
-        """Return the number of bytes of answers that the client has not read."""
-        return self.transport.get_write_buffer_size()
-
     def _enter(self, seconds: float) -> None:
         """Begin a state that lasts at most so long."""
         self.since = self.loop.time()
@@ -231,17 +226,12 @@ class LimitedProtocol(HttpToolsProtocol):
         """Begin the next state: the next answer, the rest of a request, the reading of this answer, or none."""
         self._answered = None
         read = self.settings.read_timeout + _GRACE
-        if self.unread:
-            self._enter(read + self.unread / _SLOWEST_READ)
+        if unread := self.transport.get_write_buffer_size():
+            self._enter(read + unread / _SLOWEST_READ)
         else:
             self._enter(read if self._in_request else self.settings.keep_alive)
         super().on_response_complete()
         self._unset_keepalive_if_required()  # uvicorn's own time limit ends with any byte
-
-    def pause_writing(self) -> None:
-        """Close the connections with most unread bytes when there are too many in all."""
-        super().pause_writing()
-        self.pool.limit_unread()
 
     def resume_writing(self) -> None:
         """Begin to wait for the next request: the client has read the answer."""
