@@ -3,14 +3,9 @@
 import random
 
 import pytest
+from small import sentence
 
 from bert_jax.data.pretraining.prepare import prepare
-
-WORDS = ["the", "a", "cat", "dog", "bird", "fish", "house", "tree", "old", "young", "big", "small", "sat", "eats", "on"]
-
-
-def sentence(rng: random.Random) -> str:
-    return " ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + "."
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import sentence
 from gliners import write_rows as write_gliner_rows
 from relation_rows import rows_of, write_model
 from small import recipe as small_recipe
+from small import sentence
 
 from bert_jax import recipes
 from bert_jax.data.pretraining.prepare import prepare

@@ -1,14 +1,20 @@
-"""Small recipes, and running them in processes that may be killed."""
+"""Small recipes and sentences, and running them in processes that may be killed."""
 
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
 from bert_jax import recipes
 
 STEPS = 20
+WORDS = ["the", "a", "cat", "dog", "bird", "fish", "house", "tree", "old", "young", "big", "small", "sat", "eats", "on"]
+
+
+def sentence(rng: random.Random) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(3, 12))) + "."
 
 
 def recipe(data: pathlib.Path, task: str, **changes):

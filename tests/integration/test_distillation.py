@@ -6,8 +6,7 @@ import shlex
 
 import numpy as np
 import pytest
-from conftest import sentence
-from small import STEPS, assert_alike, recipe, train_in_processes
+from small import STEPS, assert_alike, recipe, sentence, train_in_processes
 
 from bert_jax import from_pretrained
 from bert_jax.cli import main

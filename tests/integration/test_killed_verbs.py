@@ -33,7 +33,7 @@ def files(tmp_path_factory, data, write_small):
     root = tmp_path_factory.mktemp("verbs") / "files"
     root.mkdir()
     (root / "train.tsv").write_bytes((data / "train.tsv").read_bytes())
-    sizes = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2, "initializer_range": 0.3}
+    sizes = {"hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 4, "num_hidden_layers": 6}
     write_small(root / "classifier", "sequence_classification", id2label=("no", "yes"), **sizes)
     write_small(root / "encoder", **sizes)
     lines = [line.split("\t")[0] for line in (root / "train.tsv").read_text().splitlines()[1:]]
@@ -79,7 +79,8 @@ def kill_at_moments(run, undisturbed, count, rng, slower=1.0):
         killed = run.kill(
             reached=undisturbed.milestones[gap - 1] if writes else "",
             following=undisturbed.milestones[gap],
-            delay=rng.uniform(0, slower * undisturbed.gaps[gap]),
+            # Writing takes milliseconds, and less than the watching process may have to wait for its turn.
+            delay=rng.choice([0.0, rng.uniform(0, slower * undisturbed.gaps[gap])]),
             late=rng.uniform(0, slower * sum(undisturbed.gaps)),
         )
         seen = {name: data for name, data in outputs(run).items() if not name.startswith(".")}
