@@ -129,3 +129,8 @@ class MemoryBound:
 def resident_memory() -> int:
     """Return the bytes of this process that are in memory (Linux)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def address_space() -> int:
+    """Return the bytes of the address space of this process (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")

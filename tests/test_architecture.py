@@ -164,7 +164,7 @@ def test_direct_file_access_is_seen(code):
 SET_THE_PROCESS = {
     "process.py", "__main__.py", "cli/__init__.py", "cli/plan.py", "training/orbax_noise.py", "training/stopping.py",
     "data/finetuning/delimited.py", "data/corpora/python_docs.py", "metrics/scores.py", "export/stablehlo.py",
-    "export/onnx/int8.py",
+    "export/onnx/int8.py", "tokenization/worker_process.py",
 }  # fmt: skip
 IN_WORKER_PROCESSES = {"os.environ['TOKENIZERS_PARALLELISM']"}
 PROCESS_VALUES = re.compile(r"os\.environ\[.*|sys\.(\w*hook|stdout|stderr|path)|warnings\.\w+|.*\.(propagate|disabled)")

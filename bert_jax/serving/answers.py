@@ -66,7 +66,7 @@ async def embed(
             )
         return model.rows(texts, None, truncate, prompt)
 
-    outputs = await call.run(model, await call.service.in_thread(tokenize))
+    outputs = await call.run(model, await call.service.in_thread(tokenize, texts))
     wanted = model.config.normalize_embeddings if normalize is None else normalize
 
     def cut() -> np.ndarray:
@@ -104,7 +104,8 @@ async def logits(
                     rows[i] = row
         return [row for row in rows if row is not None]
 
-    outputs = await call.run(model, await call.service.in_thread(tokenize))
+    texts = [text for pair in pairs for text in pair if text]
+    outputs = await call.run(model, await call.service.in_thread(tokenize, texts))
     return await call.compute(len(outputs) * model.config.num_labels, lambda: np.stack(outputs))
 
 
@@ -170,7 +171,7 @@ async def fill_masks(
                 for number, (row, positions) in enumerate(zip(rows, places, strict=True))
                 for position in positions.tolist()]  # fmt: skip
 
-    masks = await call.service.in_thread(tokenize)
+    masks = await call.service.in_thread(tokenize, texts)
     step = max(1, _MOST_LOGITS // model.config.vocab_size)
     found: list[dict[str, Any]] = []
     for start in range(0, len(masks), step):
@@ -239,13 +240,13 @@ async def entities(
 
     def tokenize() -> tuple[list[tuple[np.ndarray, np.ndarray]], list[Row]]:
         found = []
-        for number, (ids, ranges) in enumerate(model.tokenizer.encode_batch_with_offsets(texts)):
+        for number, (ids, ranges) in enumerate(model.tokenizer.segments(texts, offsets=True)):
             if len(ids) > room and not truncate:
                 raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
             found.append((np.array(ids[:room], np.int64), np.array(ranges[:room], np.int64).reshape(-1, 2)))
         return found, [model.row_of_ids(ids) for ids, _ in found]
 
-    encoded, rows = await call.service.in_thread(tokenize)
+    encoded, rows = await call.service.in_thread(tokenize, texts)
     outputs = await call.run(model, rows)
 
     def answers() -> list[list[dict[str, Any]]]:

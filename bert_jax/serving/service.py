@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,9 +20,11 @@ from bert_jax.serving.refusals import Reason, Refusal
 from bert_jax.serving.scheduler import Scheduler
 from bert_jax.serving.settings import ServerSettings
 from bert_jax.serving.tasks import ServedTask
+from bert_jax.tokenization.workers import BudgetExceeded, Limits, limited
 
 _T = TypeVar("_T")
 TOKENIZER_THREADS = 2
+_QUICK_CHARACTERS, _QUICK_SECONDS = 1 << 15, 0.05  # limits of tokenization that other requests wait for
 
 
 class Service:
@@ -49,7 +53,10 @@ class Service:
         self.reading, self.writing = Turns("bodies"), Turns("answers")
         self.unsent: dict[asyncio.Task[Any], int] = {}
         self.stopping = False
-        self._threads = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
+        self._quick = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
+        # These threads wait for worker processes, which yield the processor to all others.
+        self._slow = ThreadPoolExecutor(max(TOKENIZER_THREADS, min(8, (os.cpu_count() or 1) // 2)), "slow-tokenizer")
+        self._waiting: dict[object, float] = {}  # the time since which a call waits for a slow thread, oldest first
 
     @property
     def ready(self) -> bool:
@@ -74,12 +81,44 @@ class Service:
         except InputError as error:
             raise Refusal(Reason.WRONG_MODEL, str(error)) from None
 
-    async def in_thread(self, function: Callable[[], _T]) -> _T:
-        """Run a function in a thread, so that the event loop goes on serving; an `InputError` becomes a `Refusal`."""
+    async def in_thread(self, function: Callable[[], _T], texts: Sequence[str] = ()) -> _T:
+        """Run a function in a thread, so that the event loop goes on serving.
+
+        Long texts, and texts whose tokenization takes more than a moment, have threads and processes of their own, so
+        that no other request waits for them.
+
+        Args:
+            function: tokenizes; it may be called twice.
+            texts: the texts of the request.
+
+        Raises:
+            Refusal: the function raised an `InputError`, or slow requests have waited too long.
+        """
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+            if sum(map(len, texts)) <= _QUICK_CHARACTERS:
+                try:
+                    return await loop.run_in_executor(self._quick, _limited, function, Limits(_QUICK_SECONDS))
+                except BudgetExceeded:
+                    pass
+            return await loop.run_in_executor(self._slow, self._when_free(function))
         except InputError as error:
             raise Refusal(Reason.TOKENIZER, str(error)) from None
+
+    def _when_free(self, function: Callable[[], _T]) -> Callable[[], _T]:
+        """Return a function for a slow thread. Raises `Refusal` when the oldest one has waited too long."""
+        now, call = time.monotonic(), object()
+        waited, most = now - next(iter(self._waiting.values()), now), self.settings.max_wait
+        if waited > most:
+            message = f"the server is overloaded: expected slow texts to wait at most {most:g} s, found {waited:.1f} s"
+            raise Refusal(Reason.OVERLOADED, message, math.ceil(waited))
+        self._waiting[call] = now
+
+        def run() -> _T:
+            self._waiting.pop(call, None)
+            return _limited(function, Limits(background=True))
+
+        return run
 
     def check(self, model: ServedModel, count: int, tokens: int | None = None) -> None:
         """Raise `Refusal` when a request has no text or too many, or would wait too long.
@@ -141,6 +180,12 @@ class Service:
     def close(self) -> None:
         """End the threads, after the batches that run."""
         self.scheduler.stop()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._quick.shutdown(wait=False, cancel_futures=True)
+        self._slow.shutdown(wait=False, cancel_futures=True)
         self.reading.close()
         self.writing.close()
+
+
+def _limited(function: Callable[[], _T], limits: Limits) -> _T:
+    with limited(limits):
+        return function()

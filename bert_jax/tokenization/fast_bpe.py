@@ -76,6 +76,9 @@ class FastBpeTokenizer(Tokenizer):
         self._added_pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
         self._symbols_of = functools.lru_cache(_WORDS_REMEMBERED)(self._merged)
 
+    def __reduce__(self) -> tuple[type["FastBpeTokenizer"], tuple[str, str, TokenizerFiles]]:
+        return FastBpeTokenizer, (self._contents[VOCABULARY_FILE], self._contents[CODES_FILE], self._files)
+
     @property
     def saved_files(self) -> tuple[str, ...]:
         return VOCABULARY_FILE, CODES_FILE, "tokenizer_config.json", "special_tokens_map.json"

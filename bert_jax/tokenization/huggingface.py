@@ -17,6 +17,7 @@ from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer, check_unicode
 from bert_jax.tokenization.layout import RowLayout, layout_of
+from bert_jax.tokenization.patterns import PARTS, restore_patterns
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, ROLES, TokenizerFiles, max_length_of
 
 WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -30,6 +31,7 @@ _MODEL_FILES = {"Albert": "spiece.model", "BigBird": "spiece.model", "DebertaV2"
 _WORDS_REMEMBERED = 1 << 17
 _MOST_MISSING = 1 << 16  # limit of ids without a token, besides one per token
 _MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
+_CACHED = ("_plain_backend", "_ids_of_word", "_encoders", "_words")  # properties that another process computes again
 LONG_TEXT = 1 << 18  # characters above which a text is encoded in parts
 # Spaces that transformers' clean-up removes from decoded text; the library's decoder removes only some of them.
 _CLOSED_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -60,6 +62,8 @@ class BackendTokenizer(Tokenizer):
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
+        # The library cannot be interrupted, so that a pattern that may take more than linear time runs in a worker.
+        self._only_in_worker = restore_patterns({name: part_of(getattr(backend, name)) for name in PARTS})
         self._special = special
         self._settings = settings
         self._sentencepiece_model = sentencepiece_model
@@ -92,8 +96,31 @@ class BackendTokenizer(Tokenizer):
 
     @property
     def backend(self) -> tokenizers.Tokenizer:
-        """Return the library's tokenizer, which must not be changed."""
+        """Return the library's tokenizer, which must not be changed.
+
+        If `encode_batch` runs in a worker process, its regular expressions are strings that match nothing.
+        """
         return self._backend
+
+    def check_patterns(self) -> None:
+        """Compile the regular expressions that only a worker may run. Raises InputError where that fails."""
+        if self._only_in_worker:
+            self._workers.start(self)
+
+    def in_worker(self) -> "BackendTokenizer":
+        if self._only_in_worker:
+            content = json.loads(self._backend.to_str())
+            restore_patterns(content)
+            self._backend, self._only_in_worker = backend_of(content), False
+            self._backend.encode_special_tokens = bool(self._settings.get("split_special_tokens", False))
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _CACHED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._backend.encode_special_tokens = bool(self._settings.get("split_special_tokens", False))
 
     @property
     def is_word_piece(self) -> bool:
@@ -133,7 +160,20 @@ class BackendTokenizer(Tokenizer):
         encode = self._plain_backend.encode
         return functools.lru_cache(_WORDS_REMEMBERED)(lambda word: encode(word, add_special_tokens=False).ids)
 
+    def words(self, text: str) -> list[str]:
+        """Return the words of a text, normalized, as the pre_tokenizer of the library splits them."""
+        if self._only_in_worker:
+            return self._workers.run(self, "words", [text])[0]
+        backend = self._backend
+        normal = backend.normalizer.normalize_str(text) if backend.normalizer else text
+        return (
+            [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal)] if backend.pre_tokenizer else [normal]
+        )
+
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
+        if self._only_in_worker:
+            check_unicode(texts)
+            return self._workers.run(self, "ids", texts, parse_special)
         with named_errors(texts):
             if not parse_special and (ids_of := self._ids_of_word):  # three times as fast on a whole corpus
                 return [list(itertools.chain.from_iterable(map(ids_of, text.split(" ")))) for text in texts]
@@ -156,11 +196,17 @@ class BackendTokenizer(Tokenizer):
         return ids
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
+        if self._only_in_worker:
+            check_unicode(texts)
+            return self._workers.run(self, "offsets", texts)
         with named_errors(texts):
             return [(e.ids, e.offsets) for e in self._encoder(True).encode_batch(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        text = self._backend.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)
+        ids = [int(i) for i in ids]
+        if self._only_in_worker:
+            return self._workers.run(self, "text", [ids], skip_special_tokens)[0]
+        text = self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
         is_word_piece = isinstance(self._backend.model, tokenizers.models.WordPiece)
         is_bpe = isinstance(self._backend.model, tokenizers.models.BPE)  # byte-level BPE preserves spaces
         if self._settings.get("clean_up_tokenization_spaces", is_word_piece) and not is_bpe:
@@ -191,11 +237,19 @@ class BackendTokenizer(Tokenizer):
         directory.mkdir(parents=True, exist_ok=True)
         tokens = {f"{role}_token": token for role, token in self._special.items()}
         settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | saved_settings(self._settings, tokens)
-        storage.write_atomically(directory / "tokenizer.json", self._backend.to_str(pretty=True))
+        storage.write_atomically(directory / "tokenizer.json", self._json())
         storage.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         storage.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
         for name, content in self._vocabulary_files().items():
             storage.write_atomically(directory / name, content)
+
+    def _json(self) -> str:
+        """Return the content of tokenizer.json."""
+        if not self._only_in_worker:
+            return self._backend.to_str(pretty=True)
+        content = json.loads(self._backend.to_str())
+        restore_patterns(content)
+        return json.dumps(content, indent=2, ensure_ascii=False)
 
     def _is(self, tokenizer_class: str) -> bool:
         """Return whether the settings name a tokenizer class, or its fast variant."""
@@ -216,6 +270,19 @@ class BackendTokenizer(Tokenizer):
                 "merges.txt": "#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in merges),
             }
         return {}
+
+
+def backend_of(content: dict[str, Any]) -> tokenizers.Tokenizer:
+    """Return the library's tokenizer of a tokenizer.json. Raises InputError where the library refuses it."""
+    try:
+        return tokenizers.Tokenizer.from_str(json.dumps(content))
+    except RecursionError:
+        reason = "values that are nested too deeply"
+    except BaseException as error:  # the library raises bare Exception, and where it panics a BaseException
+        if not isinstance(error, Exception) and "Panic" not in type(error).__name__:
+            raise
+        reason = " ".join(str(error).split())
+    raise InputError(f"expected a tokenizer.json of the tokenizers library, found {reason}")
 
 
 def has_token_types(settings: dict[str, Any]) -> bool:

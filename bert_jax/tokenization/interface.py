@@ -12,6 +12,7 @@ import numpy as np
 from bert_jax.errors import InputError, TextError
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.layout import RowLayout
+from bert_jax.tokenization.workers import Workers, needs_worker
 
 Encoded = tuple[list[int], list[tuple[int, int]]]  # token ids, and the character range [start, end) of each
 
@@ -66,6 +67,7 @@ class Tokenizer(abc.ABC):
         self.layout = layout
         self.truncation_side = truncation_side
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self._workers = Workers()
 
     @property
     def vocab_size(self) -> int:
@@ -183,8 +185,8 @@ class Tokenizer(abc.ABC):
             raise InputError(f"return_tensors: expected 'np' or 'jax', found {return_tensors!r}")
         if max_length is None and (truncation or padding == "max_length"):
             max_length = self.max_length
-        first = self._segments(texts, return_offsets)
-        second = None if text_pairs is None else self._segments(text_pairs, return_offsets)
+        first = self.segments(texts, return_offsets)
+        second = None if text_pairs is None else self.segments(text_pairs, return_offsets)
         if second is not None and len(second) != len(first):
             raise InputError(f"expected as many text_pairs as texts, found {len(second)} and {len(first)}")
         pairs = [(a, None) for a in first] if second is None else list(zip(first, second, strict=True))
@@ -205,13 +207,29 @@ class Tokenizer(abc.ABC):
 
         return {name: jnp.asarray(array) for name, array in filled.items()}
 
-    def _segments(self, texts: str | Sequence[str], offsets: bool) -> list[Encoded]:
+    def in_worker(self) -> "Tokenizer":
+        """Return this tokenizer as a worker process uses it."""
+        return self
+
+    def segments(self, texts: str | Sequence[str], offsets: bool = False) -> list[Encoded]:
+        """Return the token ids of each text, and their character ranges if `offsets`.
+
+        Within `workers.limited`, texts that are not short are encoded in a worker process with a budget.
+
+        Raises:
+            InputError: an item is no string, or there is none.
+            BudgetExceeded: encoding the texts exceeds the budget.
+        """
         texts = [texts] if isinstance(texts, str) else list(texts)
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TextError(i, f"expected a string, found {type(text).__name__}")
         if not texts:
             raise InputError("expected at least one text, found none")
+        if needs_worker(texts):
+            check_unicode(texts)
+            encoded = self._workers.run(self, "offsets" if offsets else "ids", texts)
+            return encoded if offsets else [(ids, []) for ids in encoded]
         return self.encode_batch_with_offsets(texts) if offsets else [(ids, []) for ids in self.encode_batch(texts)]
 
     def _fill(self, pairs: list, lengths: list[int], length: int, offsets: bool) -> dict[str, np.ndarray]:

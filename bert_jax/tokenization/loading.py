@@ -1,6 +1,5 @@
 """Load a tokenizer from the files of a model directory."""
 
-import json
 from typing import Any
 
 import tokenizers
@@ -43,6 +42,7 @@ from bert_jax.tokenization.fast_bpe import CODES_FILE, VOCABULARY_FILE, FastBpeT
 from bert_jax.tokenization.huggingface import (
     WORD_PIECE_SPECIALS,
     BackendTokenizer,
+    backend_of,
     has_token_types,
     part_of,
     sep_and_cls,
@@ -50,6 +50,7 @@ from bert_jax.tokenization.huggingface import (
 )
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import layout_of
+from bert_jax.tokenization.patterns import hide_patterns
 from bert_jax.tokenization.residues import ESM_SPECIALS, residue_tokenizer
 from bert_jax.tokenization.roformer import RoFormerTokenizer, roformer
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
@@ -296,7 +297,8 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
         override_albert(content, settings)
     if files.algorithm == DEBERTA_BPE:  # transformers 5 lays out rows of the class in the settings in its own way
         settings |= DEBERTA_CLASS
-    backend = _backend(content)
+    hide_patterns(content)
+    backend = backend_of(content)
     special = _specials_of(backend, files)
     special = add_tokens(backend, special, files)
     if backend.decoder is None and isinstance(backend.model, tokenizers.models.WordPiece):
@@ -304,19 +306,9 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     ids, typed = backend.get_vocab(with_added_tokens=True), has_token_types(settings)
     if layout_of(part_of(backend.post_processor), ids, typed) is None:
         _lay_out(backend, special)
-    return (RoFormerTokenizer if files.algorithm == RJIEBA else BackendTokenizer)(backend, special, settings)
-
-
-def _backend(content: dict[str, Any]) -> tokenizers.Tokenizer:
-    try:
-        return tokenizers.Tokenizer.from_str(json.dumps(content))
-    except RecursionError:
-        reason = "values that are nested too deeply"
-    except BaseException as error:  # the library raises bare Exception, and where it panics a BaseException
-        if not isinstance(error, Exception) and "Panic" not in type(error).__name__:
-            raise
-        reason = " ".join(str(error).split())
-    raise InputError(f"expected a tokenizer.json of the tokenizers library, found {reason}")
+    tokenizer = (RoFormerTokenizer if files.algorithm == RJIEBA else BackendTokenizer)(backend, special, settings)
+    tokenizer.check_patterns()
+    return tokenizer
 
 
 def _lay_out(backend: tokenizers.Tokenizer, special: dict[str, str]) -> None:

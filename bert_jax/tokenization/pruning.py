@@ -80,17 +80,11 @@ def with_fewer_pieces(tokenizer: Tokenizer, used: Iterable[int]) -> tuple[Tokeni
     return smaller, np.array(kept, np.int64)
 
 
-def _unknown_words(tokenizer: Tokenizer) -> Callable[[str], Iterator[str]] | None:
+def _unknown_words(tokenizer: Tokenizer) -> Callable[[str], Iterable[str]] | None:
     """Return a function from a text to its words, for WordPiece; None for others."""
     if not isinstance(tokenizer, BackendTokenizer) or not tokenizer.is_word_piece:
         return None
-    backend = tokenizer.backend
-
-    def words(text: str) -> Iterator[str]:
-        normal = backend.normalizer.normalize_str(text) if backend.normalizer else text
-        yield from (word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal))
-
-    return words
+    return tokenizer.words
 
 
 def _longest_matches(tokenizer: Tokenizer, word: str) -> Iterator[int]:

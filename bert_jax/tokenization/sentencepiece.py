@@ -51,7 +51,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(self, model: bytes, settings: dict[str, Any] | None = None, files: TokenizerFiles | None = None):
         self._model = model
-        files = files or TokenizerFiles()
+        self._files = files = files or TokenizerFiles()
         self._settings = files.settings | (settings or {})
         self.lowercase = bool(self._settings.get("do_lower_case", False))
         self._proto = sentencepiece_proto(model)
@@ -80,6 +80,9 @@ class SentencePieceTokenizer(Tokenizer):
         self._hidden_ids = {*self.special_ids, *(self._ids[t.content] for t in self._added.values() if t.special)}
         self._special_pattern = self._pattern()
 
+    def __reduce__(self) -> tuple[type["SentencePieceTokenizer"], tuple[bytes, dict[str, Any], TokenizerFiles]]:
+        return SentencePieceTokenizer, (self._model, self._settings, self._files)
+
     @property
     def saved_files(self) -> tuple[str, ...]:
         return MODEL_FILE, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
@@ -107,9 +110,10 @@ class SentencePieceTokenizer(Tokenizer):
             encoded = iter(self._encode([self._lower(part) for split in parts for part in split[::2]]))
             rows = []
             for split in parts:
-                row = next(encoded)
+                row = list(next(encoded))
                 for mark in split[1::2]:
-                    row = [*row, self._id_of(mark), *next(encoded)]
+                    row.append(self._id_of(mark))
+                    row += next(encoded)
                 rows.append(row)
             return rows
 

@@ -2,20 +2,17 @@
 
 import base64
 import binascii
-from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_JSON
 from bert_jax.tokenization.charsmap import check_charsmap
-from bert_jax.tokenization.patterns import check_patterns
+from bert_jax.tokenization.patterns import PARTS, parts_of
 from bert_jax.tokenization.settings import MAX_ID, check_id, token_of
 
-_SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 _MAX_GROWTH = 1000  # characters into which a normalizer may turn one character
 _MAX_WORD = 1000  # characters in a word; tokenizing a word takes quadratic time
-_MAX_PARTS = 1000  # parts of a normalizer, pre_tokenizer or decoder
 _MAX_TEXT = 1000  # characters in a string of a part
 
 
@@ -39,12 +36,11 @@ def check_tokenizer_json(content: dict[str, Any]) -> None:
         token_of(token, f"added_tokens: number {i + 1}")
         if isinstance(token, dict) and "id" in token:
             check_id(token["id"], f"added_tokens: number {i + 1}: id")
-    parts = {name: list(_parts(content.get(name), name)) for name in ("normalizer", "pre_tokenizer", "decoder")}
+    parts = {name: list(parts_of(content.get(name), name)) for name in PARTS}
     for name, several in parts.items():
         for part in several:
             _check_part(part, name)
     _check_growth(parts["normalizer"])
-    check_patterns({name: [part for part in several if _regex(part) is not None] for name, several in parts.items()})
 
 
 def _check_model(model: dict[str, Any]) -> None:
@@ -69,21 +65,6 @@ def _check_model(model: dict[str, Any]) -> None:
         raise InputError(
             f"model: dropout: expected null, since tokenization must be deterministic, found {_shown(model['dropout'])}"
         )
-
-
-def _parts(part: Any, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a normalizer, pre_tokenizer or decoder, including those of nested sequences."""
-    stack, count = [part], 0
-    while stack:
-        part = stack.pop()
-        count += 1
-        if count > _MAX_PARTS:
-            raise InputError(f"{name}: expected at most {_MAX_PARTS} parts, found more")
-        inner = next((part[key] for key in _SEQUENCES if key in part), None) if isinstance(part, dict) else None
-        if isinstance(inner, list):
-            stack += reversed(inner)
-        elif isinstance(part, dict):
-            yield part
 
 
 def _check_part(part: dict[str, Any], name: str) -> None:
@@ -124,12 +105,6 @@ def _check_growth(parts: list[dict[str, Any]]) -> None:
     if most > _MAX_GROWTH:
         raise InputError(f"normalizer: expected replacements that turn a character into at most {_MAX_GROWTH}, found "
                          f"some that make {most:.0f}")  # fmt: skip
-
-
-def _regex(part: dict[str, Any]) -> str | None:
-    pattern = part.get("pattern")
-    text = pattern.get("Regex") if isinstance(pattern, dict) else None
-    return text if isinstance(text, str) else None
 
 
 def _shown(value: Any) -> str:

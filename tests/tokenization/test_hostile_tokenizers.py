@@ -19,7 +19,6 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
 from bert_jax.tokenization import load_tokenizer, train_bpe, train_sentencepiece, train_wordpiece
 from bert_jax.tokenization.charsmap import check_charsmap
-from bert_jax.tokenization.patterns import _repeats_repetitions
 
 TEXTS = ["the cat and the dog", "a cat, the river"] * 20
 VOCABULARY = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
@@ -67,10 +66,8 @@ def in_sequence(*normalizers):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"normalizer": replace({"Regex": "(a+)+$"}, "")}, r"without nested repetitions, found '\(a\+\)\+\$'"),
-        ({"normalizer": replace({"Regex": "(a|aa)*b"}, "")}, "without nested repetitions"),
-        ({"pre_tokenizer": split(r"(x\s*)+y")}, "without nested repetitions"),
-        ({"pre_tokenizer": split(r"\s*\s*\s*\s*x")}, "1000 characters in 3 seconds"),
+        ({"normalizer": replace({"Regex": "(a"}, "")}, "unmatched parenthesis"),
+        ({"decoder": replace({"Regex": "[a"}, "")}, "expected a tokenizer.json of the tokenizers library"),
         ({"normalizer": replace({"String": "a"}, "a" * 900 + "b" * 200)}, "at most 1000 characters, found 1100"),
         ({"normalizer": in_sequence(*[replace({"String": "a"}, "aaaa")] * 9)}, "found some that make 262144"),
         ({"normalizer": in_sequence(*[replace({"Regex": " {2,}"}, "a" * 50)] * 2)}, "found some that make 2601"),
@@ -103,7 +100,7 @@ def test_a_hostile_tokenizer_json_is_refused_in_seconds(edited, changes, message
     path, start = edited(**changes), time.monotonic()
     with pytest.raises(InputError, match=message) as error:
         load_tokenizer(path)
-    assert time.monotonic() - start < 20  # seven of which a trial takes, on a machine that does much else
+    assert time.monotonic() - start < 20
     assert str(path) in str(error.value) and len(str(error.value)) <= 500 and "\n" not in str(error.value)
 
 
@@ -131,19 +128,6 @@ def test_unusual_parts_that_do_no_harm_are_taken(edited, changes, text, pieces):
     tokenizer = load_tokenizer(edited(**changes))
     assert tokenizer.encode(text)
     assert pieces is None or tokenizer.tokenize(text) == pieces
-
-
-@pytest.mark.parametrize(
-    ("pattern", "repeats"),
-    [
-        (r"(a+)+", True), (r"(a|b)*", True), (r"((a{2,})b)+", True), (r"(?:x*y){3}", True), (r"(a)+", False),
-        (r"[(a+)]+", False), (r"\(a+\)+", False), (r"(a+)?b", False), (r" ?\p{L}+| ?\p{N}+", False),
-        (r"\p{Lu}+x*", False),
-        (r"[a[b+]]+c", False), (r"(?i:'s|'t)|x+", False), (r"[\]+]+", False),
-    ],
-)  # fmt: skip
-def test_repeated_repetitions_are_seen(pattern, repeats):
-    assert _repeats_repetitions(pattern) == repeats
 
 
 # --- Compiled normalisations ------------------------------------------------------------------------------------------

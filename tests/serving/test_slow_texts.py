@@ -1,0 +1,114 @@
+"""Requests whose tokenization is slow: they end in an error or wait, and nobody else waits for them."""
+
+import concurrent.futures
+import json
+import threading
+import time
+
+import httpx
+import pytest
+from served import StandIn, running, stand_in_model
+
+from bert_jax.tokenization import load_tokenizer, train_wordpiece, word_piece
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+CUBIC = r"\p{Greek}+\p{Greek}+\p{Lu}"
+SLOW_WORDS = ("z" * 199 + " ") * 85  # 17 KB
+
+
+@pytest.fixture(scope="module")
+def with_pattern(tmp_path_factory):
+    """A tokenizer with a pattern that takes minutes for a few thousand Greek letters."""
+    path = tmp_path_factory.mktemp("pattern")
+    train_wordpiece(["the cat and the dog", "a cat, the river"] * 20, 60).save(path)
+    content = json.loads((path / "tokenizer.json").read_text())
+    split = {"type": "Split", "pattern": {"Regex": CUBIC}, "behavior": "Isolated", "invert": False}
+    (path / "tokenizer.json").write_text(json.dumps(content | {"pre_tokenizer": split}))
+    return load_tokenizer(path)
+
+
+@pytest.fixture(scope="module")
+def of_words():
+    """BERT's tokenizer, which takes cubic time in the length of a word."""
+    return word_piece([*SPECIAL, "z", "##z", "the", "cat"])
+
+
+def embed(client, address, inputs):
+    return client.post(f"{address}/embed", json={"inputs": inputs, "truncate": True}, timeout=120)
+
+
+def seconds_of_lone_requests(address, number):
+    with httpx.Client() as client:
+        found = []
+        for _ in range(number):
+            start = time.monotonic()
+            assert embed(client, address, "the cat").status_code == 200
+            found.append(time.monotonic() - start)
+            time.sleep(0.01)
+    return sorted(found)
+
+
+def under_attack(address, inputs, clients, requests):
+    """Return the seconds of lone requests, and the answers of clients that each send `requests` at the same time."""
+    stop, answers = threading.Event(), []
+
+    def attack():
+        with httpx.Client() as client:
+            for _ in range(requests):
+                if not stop.is_set():
+                    answers.append(embed(client, address, inputs))
+
+    with concurrent.futures.ThreadPoolExecutor(clients) as threads:
+        futures = [threads.submit(attack) for _ in range(clients)]
+        time.sleep(0.3)
+        seconds = seconds_of_lone_requests(address, 10)
+        stop.set()
+        for future in futures:
+            future.result()
+    return seconds, answers
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [
+        ("with_pattern", "\u03b1" * 8500),
+        ("with_pattern", "\u03b1" * 900),
+        ("of_words", SLOW_WORDS),
+        pytest.param("of_words", [SLOW_WORDS] * 4, marks=pytest.mark.slow),
+    ],
+    ids=["pattern", "short text of a pattern", "words", "texts of words"],
+)
+def test_a_lone_request_does_not_wait_for_slow_ones(request, kind, inputs):
+    model = stand_in_model(request.getfixturevalue(kind), StandIn())
+    with running([model]) as address:
+        assert embed(httpx.Client(), address, inputs).status_code in (200, 422)  # starts the workers
+        seconds, answers = under_attack(address, inputs, clients=8, requests=1)
+    assert seconds[len(seconds) // 2] < 1 and seconds[-1] < 5  # before, it waited for all of them
+    assert {answer.status_code for answer in answers} <= {200, 422, 429}
+
+
+def test_a_text_over_its_budget_is_refused_in_one_line(with_pattern):
+    with running([stand_in_model(with_pattern, StandIn())]) as address:
+        answer = embed(httpx.Client(), address, ["the cat", "\u03b1" * 8500])
+        assert answer.status_code == 422 and embed(httpx.Client(), address, "the cat").status_code == 200
+    message = "text 1: expected a text that is tokenized within 1.09 s and 1 GB, found one of 8500 characters that"
+    assert answer.json()["error"].startswith(message)
+
+
+def test_slow_requests_that_would_wait_too_long_are_refused(with_pattern):
+    with running([stand_in_model(with_pattern, StandIn())], max_wait=0.2) as address:
+        embed(httpx.Client(), address, "\u03b1" * 8500)
+        seconds, answers = under_attack(address, "\u03b1" * 8500, clients=6, requests=2)
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused and all("slow texts" in a.json()["error"] and a.headers["retry-after"] for a in refused)
+    assert seconds[len(seconds) // 2] < 1
+
+
+def test_long_texts_have_the_answers_of_short_ones(of_words):
+    """A worker process gives the same tokens as the thread of a short text."""
+    backend = StandIn()
+    with running([stand_in_model(of_words, backend)]) as address:
+        long = embed(httpx.Client(), address, ["the cat z" + " the" * 20_000] * 2)
+        short = embed(httpx.Client(), address, "the cat z" + " the" * 100)
+    assert long.json() == short.json() * 2
+    assert (backend.batches[0][0].input_ids == backend.batches[-1][0].input_ids).all()
