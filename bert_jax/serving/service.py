@@ -20,7 +20,7 @@ from bert_jax.serving.refusals import Reason, Refusal
 from bert_jax.serving.scheduler import Scheduler
 from bert_jax.serving.settings import ServerSettings
 from bert_jax.serving.tasks import ServedTask
-from bert_jax.tokenization.workers import BudgetExceeded, Limits, limited
+from bert_jax.tokenization.workers import BudgetExceeded, CallLimits, limited
 
 _T = TypeVar("_T")
 TOKENIZER_THREADS = 2
@@ -98,7 +98,7 @@ class Service:
         try:
             if sum(map(len, texts)) <= _QUICK_CHARACTERS:
                 try:
-                    return await loop.run_in_executor(self._quick, _limited, function, Limits(_QUICK_SECONDS))
+                    return await loop.run_in_executor(self._quick, _limited, function, CallLimits(_QUICK_SECONDS))
                 except BudgetExceeded:
                     pass
             return await loop.run_in_executor(self._slow, self._when_free(function))
@@ -116,7 +116,7 @@ class Service:
 
         def run() -> _T:
             self._waiting.pop(call, None)
-            return _limited(function, Limits(background=True))
+            return _limited(function, CallLimits(background=True))
 
         return run
 
@@ -186,6 +186,6 @@ class Service:
         self.writing.close()
 
 
-def _limited(function: Callable[[], _T], limits: Limits) -> _T:
+def _limited(function: Callable[[], _T], limits: CallLimits) -> _T:
     with limited(limits):
         return function()

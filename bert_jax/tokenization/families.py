@@ -7,8 +7,9 @@ import tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.tokenization.added_tokens import add_tokens, plain_special, special_token
+from bert_jax.tokenization.backends import sep_and_cls, word_piece_backend
 from bert_jax.tokenization.byte_level import byte_level_backend
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, sep_and_cls, word_piece_backend
+from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer
 from bert_jax.tokenization.sentencepiece import sentencepiece_proto
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TOKEN_TYPES, TokenizerFiles
 

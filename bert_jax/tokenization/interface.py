@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax.errors import InputError, TextError
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.layout import RowLayout
-from bert_jax.tokenization.workers import Workers, needs_worker
+from bert_jax.tokenization.workers import TokenizerWorkers, needs_worker
 
 Encoded = tuple[list[int], list[tuple[int, int]]]  # token ids, and the character range [start, end) of each
 
@@ -67,7 +67,7 @@ class Tokenizer(abc.ABC):
         self.layout = layout
         self.truncation_side = truncation_side
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
-        self._workers = Workers()
+        self._workers = TokenizerWorkers()
 
     @property
     def vocab_size(self) -> int:

@@ -10,6 +10,7 @@ from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.backends import backend_of, part_of, sep_and_cls
 from bert_jax.tokenization.big_bird import big_bird
 from bert_jax.tokenization.byte_level import DEBERTA_CLASS, deberta, read_merges
 from bert_jax.tokenization.classes import (
@@ -39,15 +40,7 @@ from bert_jax.tokenization.families import (
     xlm_roberta,
 )
 from bert_jax.tokenization.fast_bpe import CODES_FILE, VOCABULARY_FILE, FastBpeTokenizer
-from bert_jax.tokenization.huggingface import (
-    WORD_PIECE_SPECIALS,
-    BackendTokenizer,
-    backend_of,
-    has_token_types,
-    part_of,
-    sep_and_cls,
-    word_piece,
-)
+from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, has_token_types, word_piece
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import layout_of
 from bert_jax.tokenization.patterns import hide_patterns

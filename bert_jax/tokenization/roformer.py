@@ -8,7 +8,8 @@ import tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.tokenization.added_tokens import add_tokens
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, sep_and_cls, word_piece_backend
+from bert_jax.tokenization.backends import sep_and_cls, word_piece_backend
+from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer
 from bert_jax.tokenization.settings import TokenizerFiles
 
 _MAX_CHARS_PER_WORD = 100  # longer words are unknown, as in transformers

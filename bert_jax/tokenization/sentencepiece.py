@@ -15,8 +15,9 @@ from google.protobuf.message import DecodeError
 from bert_jax import storage
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
+from bert_jax.tokenization.backends import continuation_pieces
 from bert_jax.tokenization.charsmap import check_charsmap
-from bert_jax.tokenization.huggingface import continuation_pieces, named_errors, saved_settings
+from bert_jax.tokenization.huggingface import named_errors, saved_settings
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
 from bert_jax.tokenization.layout import RowLayout
 from bert_jax.tokenization.settings import TokenizerFiles, max_length_of, named_special

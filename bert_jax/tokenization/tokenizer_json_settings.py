@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from bert_jax.tokenization.backends import part_of
 from bert_jax.tokenization.classes import RJIEBA
 from bert_jax.tokenization.families import albert_normalizer
-from bert_jax.tokenization.huggingface import part_of
 from bert_jax.tokenization.settings import TOKEN_TYPES
 
 

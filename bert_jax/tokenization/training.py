@@ -9,14 +9,9 @@ import sentencepiece
 import tokenizers
 
 from bert_jax.errors import InputError
+from bert_jax.tokenization.backends import bert_normalizer, part_of
 from bert_jax.tokenization.families import ROBERTA_SPECIALS, byte_level_bpe
-from bert_jax.tokenization.huggingface import (
-    WORD_PIECE_SPECIALS,
-    BackendTokenizer,
-    bert_normalizer,
-    part_of,
-    word_piece,
-)
+from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, word_piece
 from bert_jax.tokenization.interface import check_unicode
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
 

@@ -35,8 +35,8 @@ open_and_fork(int(sys.argv[2]))
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
-    """Limits of the calls of a thread.
+class CallLimits:
+    """CallLimits of the calls of a thread.
 
     Attributes:
         seconds: CPU seconds of a call; None = by its number of characters.
@@ -53,11 +53,11 @@ class BudgetExceeded(TextError):
     """A text whose tokenization exceeded its budget of time or memory."""
 
 
-_limits: contextvars.ContextVar[Limits | None] = contextvars.ContextVar("limits", default=None)
+_limits: contextvars.ContextVar[CallLimits | None] = contextvars.ContextVar("limits", default=None)
 
 
 @contextlib.contextmanager
-def limited(limits: Limits) -> Iterator[None]:
+def limited(limits: CallLimits) -> Iterator[None]:
     """Apply limits to every tokenizer that this thread calls within the block."""
     token = _limits.set(limits)
     try:
@@ -72,15 +72,15 @@ def needs_worker(texts: Sequence[Any]) -> bool:
     return limits is not None and sum(len(text) for text in texts if isinstance(text, str)) > limits.in_process
 
 
-class Workers:
+class TokenizerWorkers:
     """The worker processes of one tokenizer: they start with the first call, and end with this object or process."""
 
     def __init__(self) -> None:
         self._forget()
         _all.add(self)
 
-    def __reduce__(self) -> tuple[type["Workers"], tuple[()]]:
-        return Workers, ()  # a copy in another process has workers of its own
+    def __reduce__(self) -> tuple[type["TokenizerWorkers"], tuple[()]]:
+        return TokenizerWorkers, ()  # a copy in another process has workers of its own
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
@@ -121,7 +121,7 @@ class Workers:
             BudgetExceeded: the call exceeds its budget; it has the number of the item.
             TextError: the tokenizer refuses an item.
         """
-        limits, size = _limits.get() or Limits(), sum(map(len, items))
+        limits, size = _limits.get() or CallLimits(), sum(map(len, items))
         seconds = limits.seconds or SECONDS + SECONDS_PER_CHARACTER * size
         if limits.seconds is not None and not self._ready:
             raise BudgetExceeded(0, f"expected a worker within {seconds:.3g} s, found none that is started")
@@ -221,7 +221,7 @@ def _end(process: subprocess.Popen[bytes], control: Connection, idle: list[Conne
     process.wait()
 
 
-_all: weakref.WeakSet[Workers] = weakref.WeakSet()
+_all: weakref.WeakSet[TokenizerWorkers] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

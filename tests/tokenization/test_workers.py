@@ -18,7 +18,7 @@ import tokenizers
 from bert_jax.errors import InputError
 from bert_jax.tokenization import load_tokenizer, train_bpe, train_sentencepiece, train_wordpiece, word_piece
 from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS
-from bert_jax.tokenization.workers import BudgetExceeded, Limits, limited
+from bert_jax.tokenization.workers import BudgetExceeded, CallLimits, limited
 
 TEXTS = ["the cat and the dog", "a cat, the river"] * 20
 HARMLESS = r"\w+?(?=[aeiou])|\d+"  # no tokenizer that we know has it
@@ -164,7 +164,7 @@ def test_known_patterns_start_no_process(tmp_path, pattern):
 def test_threads_share_a_tokenizer(cubic):
     def encode(number):
         if number % 4 == 0:
-            with pytest.raises(BudgetExceeded), limited(Limits(seconds=0.02)):
+            with pytest.raises(BudgetExceeded), limited(CallLimits(seconds=0.02)):
                 cubic.encode(GREEK)
         return cubic.encode_batch([f"the cat {number}", "a dog"])
 
@@ -269,20 +269,20 @@ def slow_word_piece():
 def test_a_slow_text_of_any_tokenizer_is_bounded():
     tokenizer, text = slow_word_piece(), ("z" * 199 + " ") * 5000
     assert len(tokenizer("the " * 2000, max_length=8)["input_ids"][0]) == 8  # starts no worker
-    with limited(Limits()):
+    with limited(CallLimits()):
         expected = tokenizer("the " * 2000)["input_ids"]  # starts the workers
     start = time.monotonic()
-    with pytest.raises(BudgetExceeded, match=r"text 1: .* within 0.05 s"), limited(Limits(seconds=0.05)):
+    with pytest.raises(BudgetExceeded, match=r"text 1: .* within 0.05 s"), limited(CallLimits(seconds=0.05)):
         tokenizer(["the", text])
     assert time.monotonic() - start < 5
-    with limited(Limits(background=True)):
+    with limited(CallLimits(background=True)):
         assert (tokenizer("the " * 2000)["input_ids"] == expected).all()
     assert (tokenizer("the " * 2000)["input_ids"] == expected).all()
 
 
 def test_short_texts_stay_in_their_thread():
     tokenizer = slow_word_piece()
-    with limited(Limits(seconds=0.05)):
+    with limited(CallLimits(seconds=0.05)):
         tokenizer(["the", "z z z"])
     assert not tokenizer._workers._ready and threading.active_count() < 50
 
