@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import json
-import threading
 import time
 
 import httpx
@@ -48,24 +47,13 @@ def seconds_of_lone_requests(address, number):
     return sorted(found)
 
 
-def under_attack(address, inputs, clients, requests):
-    """Return the seconds of lone requests, and the answers of clients that each send `requests` at the same time."""
-    stop, answers = threading.Event(), []
-
-    def attack():
-        with httpx.Client() as client:
-            for _ in range(requests):
-                if not stop.is_set():
-                    answers.append(embed(client, address, inputs))
-
+def under_attack(address, inputs, clients):
+    """Return the seconds of lone requests, and the answers to clients that send slow ones at the same time."""
     with concurrent.futures.ThreadPoolExecutor(clients) as threads:
-        futures = [threads.submit(attack) for _ in range(clients)]
+        futures = [threads.submit(embed, httpx.Client(), address, inputs) for _ in range(clients)]
         time.sleep(0.3)
         seconds = seconds_of_lone_requests(address, 10)
-        stop.set()
-        for future in futures:
-            future.result()
-    return seconds, answers
+        return seconds, [future.result() for future in futures]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +70,7 @@ def test_a_lone_request_does_not_wait_for_slow_ones(request, kind, inputs):
     model = stand_in_model(request.getfixturevalue(kind), StandIn())
     with running([model]) as address:
         assert embed(httpx.Client(), address, inputs).status_code in (200, 422)  # starts the workers
-        seconds, answers = under_attack(address, inputs, clients=8, requests=1)
+        seconds, answers = under_attack(address, inputs, clients=8)
     assert seconds[len(seconds) // 2] < 1 and seconds[-1] < 5  # before, it waited for all of them
     assert {answer.status_code for answer in answers} <= {200, 422, 429}
 
@@ -96,12 +84,17 @@ def test_a_text_over_its_budget_is_refused_in_one_line(with_pattern):
 
 
 def test_slow_requests_that_would_wait_too_long_are_refused(with_pattern):
-    with running([stand_in_model(with_pattern, StandIn())], max_wait=0.2) as address:
-        embed(httpx.Client(), address, "\u03b1" * 8500)
-        seconds, answers = under_attack(address, "\u03b1" * 8500, clients=6, requests=2)
-    refused = [answer for answer in answers if answer.status_code == 429]
-    assert refused and all("slow texts" in a.json()["error"] and a.headers["retry-after"] for a in refused)
-    assert seconds[len(seconds) // 2] < 1
+    slow = "\u03b1" * 3000  # a second of a worker; at most eight work at a time
+    with running([stand_in_model(with_pattern, StandIn())], max_wait=0.3) as address, httpx.Client() as client:
+        embed(client, address, slow)
+        with concurrent.futures.ThreadPoolExecutor(12) as threads:
+            first = [threads.submit(embed, httpx.Client(), address, slow) for _ in range(12)]
+            time.sleep(0.9)
+            refused = embed(client, address, slow)
+            assert embed(client, address, "the cat").status_code == 200
+        assert {answer.result().status_code for answer in first} <= {422, 429}
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+    assert "expected slow texts to wait at most 0.3 s, found" in refused.json()["error"]
 
 
 def test_long_texts_have_the_answers_of_short_ones(of_words):
