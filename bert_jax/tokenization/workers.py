@@ -36,7 +36,7 @@ open_and_fork(int(sys.argv[2]))
 
 @dataclasses.dataclass(frozen=True)
 class CallLimits:
-    """CallLimits of the calls of a thread.
+    """Limits of the calls of a thread.
 
     Attributes:
         seconds: CPU seconds of a call; None = by its number of characters.
