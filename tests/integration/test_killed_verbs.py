@@ -99,23 +99,14 @@ def report(verb, place, run, failed=0):
     print(f"\n{verb} | {place} | {moments} | equal | {len(run.kills)} | {failed} | seed {SEED}")
 
 
-@pytest.mark.parametrize("verb", [v if v == "prune" else pytest.param(v, marks=pytest.mark.slow) for v in VERBS])
-def test_one_kill_while_a_verb_writes(verb, files, whole):
-    kill_on_a_disk(verb, 1, files, whole)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_kills_on_a_disk(verb, files, whole):
-    kill_on_a_disk(verb, MOMENTS, files, whole)
-
-
-def kill_on_a_disk(verb, count, files, whole):
     print(f"BERT_JAX_KILLS_SEED={SEED}")
-    name = f"killed_{verb}_{count}"
+    name = f"killed_{verb}"
     (files / name).mkdir()
     run = run_of(verb, Disk(files), name, files)
-    kill_at_moments(run, whole(verb), count, random.Random(f"{SEED} {verb} disk"))
+    kill_at_moments(run, whole(verb), MOMENTS, random.Random(f"{SEED} {verb} disk"))
     report(verb, "disk", run)
 
 
