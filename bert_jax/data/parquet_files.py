@@ -69,7 +69,7 @@ class ParquetTable:
 
 
 def objects_of(spec: PathLike, batch: Any, number: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch of Arrow as objects, of which at most some megabytes are in memory at a time.
+    """Yield the rows of a batch of Arrow as objects; at most some megabytes of objects are in memory at a time.
 
     Args:
         spec: the file.

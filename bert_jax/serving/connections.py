@@ -11,9 +11,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from bert_jax.serving.connection_pool import ConnectionPool, client_key
 from bert_jax.serving.settings import ServerSettings
 
-_MOST_FRAMING = (
-    64 << 10
-)  # bytes of a request beside its body: blank lines, first line, headers, trailers, sizes of chunks
+# Bytes of a request beside its body: blank lines, first line, headers, trailers, sizes of chunks.
+_MOST_FRAMING = 64 << 10
 _MOST_FIELDS = 128  # headers and trailers of a request
 _MOST_PIPELINED = 16  # requests that wait behind the one that is being answered
 _MOST_DROPPED = 1 << 20  # bytes after a refused request, while answers to earlier ones are due

@@ -31,7 +31,7 @@ _KNOWN = frozenset(
     }
 )
 _LITERALS = re.compile(r"(?:[^\\*+?{}()\[\].^$]|\\[^\w\s])*")  # alternatives without repetition, such as residues
-# A String pattern with this prefix stands for a Regex: the library compiles and runs a string in linear time.
+# A String pattern with this prefix replaces a Regex: the library compiles and runs a string in linear time.
 _HIDDEN = "\U0010fffd regular expression: "
 
 

@@ -105,7 +105,7 @@ class MetricsLog:
         content = _content(self._path)
         lines, damaged = _parse_lines(content)
         if damaged:
-            _keep_damaged(self._path, content)
+            _keep_damaged(self._path, content, damaged)
         self.lines = [line for line in lines if line["step"] <= step]
         self._file = storage.GrowingFile(self._path, "".join(map(_line, self.lines)).encode())
         with storage.naming(workdir.events):
@@ -168,11 +168,11 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _keep_damaged(path: storage.Path, content: bytes) -> None:
+def _keep_damaged(path: storage.Path, content: bytes, damaged: int) -> None:
     """Copy a log that has damaged lines, before it is written again without them."""
     kept = storage.free_name(path.with_name(f"{path.stem}-damaged{path.suffix}"))
     storage.write_atomically(kept, content)
-    log.warning("%s: damaged lines (%d) are left out; %s has them", path, _parse_lines(content)[1], kept)
+    log.warning("%s: damaged lines (%d) are left out; %s has them", path, damaged, kept)
 
 
 class Results(dict[str, float]):

@@ -51,7 +51,7 @@ def memory_of(path):
 
 
 def repeated(count, kind=None, value=MEGABYTE):
-    """A value for many rows, of which this process too has one copy."""
+    """A value for many rows; this process too has one copy of it."""
     return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([value], kind))
 
 
