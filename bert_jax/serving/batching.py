@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 PATIENCE = 0.1  # seconds after which the oldest row is in the next batch, whatever else would fill a batch better
-_FIRST_RATE = 20_000.0  # assumed tokens/s of a shape before it was measured; only the ratios between shapes matter
+_FIRST_RATE = 20_000.0  # assumed tokens/s before any shape was measured; only the ratios between shapes matter
 _OVERHEAD = 64  # tokens that take as long as the fixed cost of a forward pass, before it was measured
 _SMOOTHING = 0.2  # weight of the newest measurement in the mean
-_FIRST_TOKENS = 256  # tokens of a request that come before the later ones of all long requests
-_OLDEST = 4  # one of this many batches has the oldest row, so that long requests end too
+_FIRST_TOKENS = 256  # padded tokens of a short request, which comes before all long ones
+_IN_A_ROW = 3  # batches of low levels before one with the oldest row, so that long requests end too
 
 
 class Shape(NamedTuple):
@@ -95,17 +95,25 @@ class Waiting(NamedTuple):
     level: int
 
 
-def level_of(tokens: int) -> int:
-    """Return the level of a row that comes after this many tokens of its request: 0 for the first ones.
+def level_of(before: int, total: int) -> int:
+    """Return the level of a row: 0 in a short request, and more the more tokens of a long one come before it.
 
     Rows of a lower level run first. So a request of a text does not wait for the thousands of texts of another one.
+
+    Args:
+        before: tokens of the request that come before the row.
+        total: tokens of the request.
     """
-    return (tokens // _FIRST_TOKENS).bit_length()
+    return 0 if total <= _FIRST_TOKENS else 1 + (before // _FIRST_TOKENS).bit_length()
 
 
 def padding_to(shape: Shape, rows: Sequence[Row]) -> int:
     """Return the number of padding tokens where rows are padded to a shape."""
     return shape.rows * shape.length - sum(row.size for row in rows)
+
+
+def _assumed_seconds(shape: Shape) -> float:
+    return (shape.rows * shape.length + _OVERHEAD) / _FIRST_RATE
 
 
 class RowBatch(NamedTuple):
@@ -127,6 +135,7 @@ class Queue:
         shapes: the static shapes of the model.
         batch_invariant: whether a row is computed only in the shape of its own padded length, so that its output is
             bitwise independent of other requests.
+        brief_tokens: tokens in a batch that short requests may have to wait for, if there is such a shape.
 
     Attributes:
         clock: seconds of device time that the model has used, for fair turns between models.
@@ -134,14 +143,16 @@ class Queue:
         rate: measured tokens/s without padding; 0 = not measured yet.
     """
 
-    def __init__(self, shapes: Sequence[Shape], batch_invariant: bool = False):
+    def __init__(self, shapes: Sequence[Shape], batch_invariant: bool = False, brief_tokens: int | None = None):
         self.shapes = tuple(shapes)
+        brief = [shape for shape in shapes if shape.rows == 1 or shape.rows * shape.length <= (brief_tokens or 0)]
+        self._brief = tuple(brief) if brief_tokens and not batch_invariant else self.shapes
         self._batch_invariant = batch_invariant
         self.lengths = sorted({shape.length for shape in shapes})
         self._buckets: dict[int, dict[int, deque[Waiting]]] = {length: {} for length in self.lengths}  # by level
-        self._batches = 0
-        self._seconds = {s: (s.rows * s.length + _OVERHEAD) / _FIRST_RATE for s in shapes}
-        self._measured: set[Shape] = set()
+        self._in_a_row = 0  # batches of the lowest level while older rows of others waited
+        self._seconds: dict[Shape, float] = {}  # as measured
+        self._slowness = 1.0  # mean of measured times divided by those assumed, which scales the other shapes' times
         self.clock = self.rate = 0.0
         self.tokens = 0
         self._levels: Counter[int] = Counter()  # waiting tokens
@@ -151,13 +162,13 @@ class Queue:
 
     def add(self, submission: Submission) -> None:
         """Queue the rows of a request; each row fits the longest padded length."""
-        before = 0
-        for number, row in enumerate(submission.rows):
-            length = next(length for length in self.lengths if length >= row.size)
-            level = level_of(before)
+        lengths = [next(length for length in self.lengths if length >= row.size) for row in submission.rows]
+        before, total = 0, sum(lengths)
+        for number, (row, length) in enumerate(zip(submission.rows, lengths, strict=True)):
+            level = level_of(before, total)
             self._buckets[length].setdefault(level, deque()).append(Waiting(submission, number, level))
             submission.levels[level] += row.size
-            before += row.size
+            before += length
         self.tokens += submission.waiting_tokens
         self._levels.update(submission.levels)
 
@@ -171,28 +182,42 @@ class Queue:
 
     def tokens_before(self, tokens: int) -> int:
         """Return the number of waiting tokens that run before the last row of a new request of so many tokens."""
-        most = level_of(tokens)
+        most = level_of(tokens, tokens)
         return sum(count for level, count in self._levels.items() if level <= most)
 
-    def take(self, now: float) -> RowBatch | None:
+    @property
+    def has_long(self) -> bool:
+        """Return whether rows of long requests wait."""
+        return self.tokens > self._levels[0]
+
+    def take(self, now: float, brief: bool = False) -> RowBatch | None:
         """Remove and return the next batch; None if no row waits.
 
-        Rows of the lowest level run first, except in one of `_OLDEST` batches. The shape is the one with the most
-        tokens per second, unless a row of that level has waited longer than `PATIENCE`: then it is the best one for
-        that row. Free rows of a batch are filled with others and with shorter ones, unless the batch is invariant.
+        Rows of the lowest level run first, except after `_IN_A_ROW` batches that left older rows waiting. The shape is
+        the one with the most tokens per second, unless a row of that level has waited longer than `PATIENCE`: then it
+        is the best one for that row. Free rows of a batch are filled with others and with shorter ones, unless the
+        batch is invariant.
+
+        Args:
+            now: the time (`time.monotonic`).
+            brief: whether short requests come between the rows of long ones. Then short ones have a shape that suits
+                them alone, and long ones one of at most `brief_tokens`.
         """
         heads = self._heads()
         if not heads:
             return None
-        self._batches += 1
-        level = min(level for _, level in heads)
-        if self._batches % _OLDEST == 0 and any(other != level for _, other in heads):
-            level = min(heads, key=lambda key: heads[key].submitted)[1]
+        level, oldest_level = min(level for _, level in heads), min(heads, key=lambda key: heads[key].submitted)[1]
+        self._in_a_row = self._in_a_row + 1 if level != oldest_level else 0
+        if self._in_a_row > _IN_A_ROW:
+            level, self._in_a_row = oldest_level, 0
         waiting = [length for length, other in heads if other == level]
         oldest = min(waiting, key=lambda length: heads[length, level].submitted)
         if now - heads[oldest, level].submitted > PATIENCE:
             waiting = [oldest]
-        shape = max((shape for shape in self.shapes if shape.length in waiting), key=self._expected_rate)
+        shapes = self._brief if brief and level > 0 else self.shapes
+        highest = 0 if brief and level == 0 else None
+        shape = max((shape for shape in shapes if shape.length in waiting),
+                    key=lambda shape: self._expected_rate(shape, highest))  # fmt: skip
         rows: list[Waiting] = []
         for length in self._lengths_in(shape):
             buckets = self._buckets[length]
@@ -222,9 +247,10 @@ class Queue:
         """Note how long a batch took, for the choice of shapes and for `rate`."""
         seconds = max(seconds, 1e-6)
         self.clock += seconds
-        old = self._seconds[shape] if shape in self._measured else seconds
+        slowness = seconds / _assumed_seconds(shape)
+        self._slowness += (_SMOOTHING if self._seconds else 1.0) * (slowness - self._slowness)
+        old = self._seconds.get(shape, seconds)
         self._seconds[shape] = old + _SMOOTHING * (seconds - old)
-        self._measured.add(shape)
         rate = tokens / seconds
         self.rate = self.rate + _SMOOTHING * (rate - self.rate) if self.rate else rate
 
@@ -244,26 +270,35 @@ class Queue:
             return [shape.length]
         return [length for length in reversed(self.lengths) if length <= shape.length]
 
-    def _expected_rate(self, shape: Shape) -> float:
-        """Return the tokens per second of a batch of this shape, with rows counted at their padded lengths."""
+    def _expected_rate(self, shape: Shape, highest: int | None) -> float:
+        """Return the tokens per second of a batch of this shape, with rows counted at their padded lengths.
+
+        Args:
+            shape: the shape.
+            highest: the highest level of the rows that count; None = all count.
+        """
         free, tokens = shape.rows, 0
         for length in self._lengths_in(shape):
-            count = min(free, sum(map(len, self._buckets[length].values())))
+            buckets = self._buckets[length]
+            count = min(free, sum(len(buckets[level]) for level in buckets if highest is None or level <= highest))
             free -= count
             tokens += count * length
-        return tokens / self._seconds[shape]
+        return tokens / (self._seconds.get(shape) or self._slowness * _assumed_seconds(shape))
 
 
-def static_shapes(max_length: int, tokens: int, batch_invariant: bool = False) -> tuple[Shape, ...]:
+def static_shapes(
+    max_length: int, tokens: int, batch_invariant: bool = False, brief_tokens: int | None = None
+) -> tuple[Shape, ...]:
     """Return the static shapes of a model: for each padded length a single row, and a full batch.
 
     Args:
         max_length: most tokens in an input of the model.
         tokens: tokens in a full batch.
+        brief_tokens: tokens in a batch that short requests may have to wait for; None = no such shapes.
         batch_invariant: whether to leave out the single rows, whose outputs differ in their last bits.
     """
     lengths = [length for power in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
                for length in (power, power // 2 * 3) if length < max_length]  # fmt: skip
     lengths.append(max_length)
-    smallest = set() if batch_invariant else {1}
-    return tuple(sorted({Shape(rows, length) for length in lengths for rows in smallest | {max(1, tokens // length)}}))
+    sizes = [tokens] if batch_invariant else [1, min(brief_tokens or 1, tokens), tokens]
+    return tuple(sorted({Shape(max(1, size // length), length) for length in lengths for size in sizes}))

@@ -65,17 +65,14 @@ def texts_or_ids(value: Any, name: str) -> tuple[list[str], list[list[int]], boo
     if isinstance(value, str):
         return [value], [], True
     if isinstance(value, list) and value:
-        if all(map(_is_id, value)):
+        types = set(map(type, value))  # lists of a million values are checked without a call for each
+        if types == {int}:
             return [], [value], True
-        if all(isinstance(item, str) for item in value):
+        if types == {str}:
             return value, [], False
-        if all(isinstance(item, list) and all(map(_is_id, item)) for item in value):
+        if types == {list} and all(set(map(type, item)) <= {int} for item in value):
             return [], value, False
     raise wrong(name, "a string, a list of strings, or lists of token ids", value)
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def wrong(name: str, expected: str, found: Any) -> Refusal:

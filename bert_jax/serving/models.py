@@ -73,13 +73,12 @@ class ServedModel:
         Raises:
             InputError: an id is outside the vocabulary, or a row is too long.
         """
-        room = self.max_length - self.tokenizer.layout.num_special(False)
+        room, vocab_size = self.max_length - self.tokenizer.layout.num_special(False), self.tokenizer.vocab_size
         rows = []
         for number, ids in enumerate(texts):
-            wrong = [i for i in ids if not 0 <= i < self.tokenizer.vocab_size]
-            if wrong or not ids:
-                found = f"found {wrong[0]}" if wrong else "found none"
-                raise InputError(f"text {number}: expected token ids 0 to {self.tokenizer.vocab_size - 1}, {found}")
+            if not ids or min(ids) < 0 or max(ids) >= vocab_size:
+                found = next((str(i) for i in ids if not 0 <= i < vocab_size), "none")
+                raise InputError(f"text {number}: expected token ids 0 to {vocab_size - 1}, found {found}")
             if len(ids) > room and not truncate:
                 raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
             kept = list(ids[-room:] if self.tokenizer.truncation_side == "left" else ids[:room])

@@ -33,6 +33,7 @@ class OnnxBackend:
         pad_id: id of the padding token.
         shapes: upper bounds of the batches.
         batch_invariant: whether to pad each batch to its shape, so that outputs do not depend on the other rows.
+        brief_tokens: tokens in a batch that short requests may have to wait for; None = a full one.
     """
 
     ahead = 0
@@ -46,10 +47,11 @@ class OnnxBackend:
         pad_id: int,
         shapes: tuple[Shape, ...],
         batch_invariant: bool = False,
+        brief_tokens: int | None = None,
     ):
         self._session, self._task, self._output, self._pooling, self._pad_id = session, task, output, pooling, pad_id
         self._names = {found.name for found in session.get_inputs()}
-        self.shapes, self.batch_invariant = shapes, batch_invariant
+        self.shapes, self.batch_invariant, self.brief_tokens = shapes, batch_invariant, brief_tokens
 
     def warm(self, shape: Shape) -> None:
         """Run the session once: it compiles nothing for a shape."""
@@ -127,8 +129,9 @@ def open_onnx_model(
     tokenizer = settings.tokenizer(tokenizer)
     check_vocabulary(tokenizer, config, root)
     max_length = settings.longest(config.max_position_embeddings, tokenizer)
-    shapes = static_shapes(max_length, batch_tokens or _BATCH_TOKENS, batch_invariant)
-    backend = OnnxBackend(session, task, output, pooling, tokenizer.pad_id, shapes, batch_invariant)
+    tokens = batch_tokens or _BATCH_TOKENS
+    shapes = static_shapes(max_length, tokens, batch_invariant, tokens // 8)
+    backend = OnnxBackend(session, task, output, pooling, tokenizer.pad_id, shapes, batch_invariant, tokens // 8)
     return ServedModel(name, path, task, config, tokenizer, settings, max_length, "float32",
                        not pooling and config.normalize_embeddings, [backend])  # fmt: skip
 

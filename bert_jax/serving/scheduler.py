@@ -1,6 +1,7 @@
 """The scheduler: one thread per device runs batches of the waiting rows, with fair turns between models."""
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from bert_jax.errors import logger
 from bert_jax.serving.batching import Queue, Row, RowBatch, Shape, Submission
 
 _log = logger(__name__)
+_BRIEF = 1.0  # seconds after a short request in which batches are brief, since others will come
 
 
 class Backend(Protocol):
@@ -24,6 +26,7 @@ class Backend(Protocol):
         shapes: the static shapes of its forward pass.
         ahead: number of batches to dispatch before the outputs of a batch are fetched.
         batch_invariant: whether outputs must be bitwise independent of the other rows of a batch.
+        brief_tokens: tokens in a batch that short requests may have to wait for; None = a full one, as it is quick.
     """
 
     @property
@@ -34,6 +37,9 @@ class Backend(Protocol):
 
     @property
     def batch_invariant(self) -> bool: ...
+
+    @property
+    def brief_tokens(self) -> int | None: ...
 
     def warm(self, shape: Shape) -> None:
         """Do what would make the first forward pass of a shape slower than the later ones."""
@@ -72,9 +78,11 @@ class Scheduler:
         self, backends: dict[str, list[Backend]], observe: Callable[[str, RowBatch, int, float], None] = lambda *_: None
     ):
         self._backends = backends
-        self._queues = {name: Queue(found[0].shapes, found[0].batch_invariant) for name, found in backends.items()}
+        self._queues = {name: Queue(found[0].shapes, found[0].batch_invariant, found[0].brief_tokens)
+                        for name, found in backends.items()}  # fmt: skip
         self._observe = observe
         self._changed = threading.Condition()
+        self._short_at = -math.inf  # time of the newest short request
         self._stopping = False
         self._cold = self._devices = min(map(len, backends.values()))
         self._threads = [
@@ -126,6 +134,8 @@ class Scheduler:
                 others = [other.clock for other in self._queues.values() if other and other is not queue]
                 queue.clock = max(queue.clock, min(others, default=queue.clock))
             queue.add(submission)
+            if submission.levels.keys() <= {0}:
+                self._short_at = submission.submitted
             self._changed.notify_all()
         return submission
 
@@ -143,7 +153,7 @@ class Scheduler:
         begun: deque[_Begun] = deque()
         finished = 0.0
         while True:
-            model, batch = self._take(wait=not begun)
+            model, batch, brief = self._take(wait=not begun)
             if batch is None and not begun:
                 return
             ahead = 0
@@ -153,9 +163,11 @@ class Scheduler:
                 rows = [item.submission.rows[item.number] for item in batch.rows]
                 padding = backend.padding(rows, batch.shape)
                 begun.append(_Begun(model, batch, started, padding, self._begin(backend, rows, batch.shape)))
-                ahead = backend.ahead
-            if len(begun) > ahead:
+                ahead = 0 if brief else backend.ahead
+            while len(begun) > ahead:
                 finished = self._finish(begun.popleft(), finished)
+                if batch is None:
+                    break
 
     def _warm(self, device: int) -> None:
         def warm(backend: Backend, shape: Shape) -> None:
@@ -170,17 +182,22 @@ class Scheduler:
             with self._changed:
                 self._cold -= 1
 
-    def _take(self, wait: bool) -> tuple[str, RowBatch | None]:
-        """Return the next batch and its model: of the models with waiting rows, the one with the least device time."""
+    def _take(self, wait: bool) -> tuple[str, RowBatch | None, bool]:
+        """Return the next batch, its model, and whether it is to be brief.
+
+        The model is the one with the least device time of those with waiting rows.
+        """
         with self._changed:
             while True:
                 active = [name for name, queue in self._queues.items() if queue]
                 if active:
+                    now = time.monotonic()
+                    brief = now < self._short_at + _BRIEF and any(self._queues[name].has_long for name in active)
                     name = min(active, key=lambda name: self._queues[name].clock)
-                    if (batch := self._queues[name].take(time.monotonic())) is not None:
-                        return name, batch
+                    if (batch := self._queues[name].take(now, brief)) is not None:
+                        return name, batch, brief
                 if self._stopping or not wait:
-                    return "", None
+                    return "", None, False
                 self._changed.wait()
 
     def _begin(self, backend: Backend, rows: list[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:

@@ -37,6 +37,7 @@ class StandIn:
 
     ahead = 0
     batch_invariant = False
+    brief_tokens = None
 
     def __init__(self, seconds: float = 0.0, shapes: Sequence[Shape] = SHAPES):
         self.seconds, self.shapes = seconds, tuple(shapes)

@@ -242,8 +242,8 @@ def test_the_first_texts_of_a_request_run_before_the_later_ones_of_long_requests
 def test_the_expected_wait_of_a_short_request_leaves_out_the_later_texts_of_long_ones():
     queue = Queue(SHAPES)
     queue.add(long := submission([10] * 1000))
-    assert queue.tokens_before(10) == 260 and queue.tokens_before(10_000) == 10_000
+    assert queue.tokens_before(10) == 0 and queue.tokens_before(300) == 320 and queue.tokens_before(10_000) == 10_000
     queue.take(0.0)
-    assert queue.tokens_before(10) == 220
+    assert queue.tokens_before(300) == 280
     queue.drop(long)
     assert queue.tokens_before(10_000) == queue.tokens == 0 and queue.take(0.0) is None

@@ -27,6 +27,9 @@ def test_shapes_are_few_and_cover_every_length():
     assert max(shape.rows * shape.length for shape in shapes) == 512
     assert len(shapes) == 18 and max(shape.length for shape in shapes) == 256
     assert static_shapes(10, 512) == (Shape(1, 10), Shape(51, 10)) and static_shapes(10, 9) == (Shape(1, 10),)
+    brief = set(static_shapes(256, 512, brief_tokens=64)) - set(shapes)
+    assert brief == {Shape(4, 16), Shape(2, 24), Shape(2, 32)}
+    assert set(static_shapes(256, 512, True, 64)) == {shape for shape in shapes if shape.rows > 1}
 
 
 def test_a_batch_has_the_rows_of_one_length_and_is_filled_with_shorter_ones():
@@ -70,6 +73,65 @@ def test_measured_times_choose_the_shape():
     queue.measured(Shape(1, 16), 10, 0.01)
     assert queue.take(0.0).shape == Shape(1, 16)
     assert queue.clock == pytest.approx(1.01)
+
+
+def test_the_first_measured_time_scales_the_times_of_the_other_shapes():
+    queue = Queue((Shape(1, 16), Shape(32, 16)))
+    queue.measured(Shape(1, 16), 10, 0.01)
+    queue.add(submission(10))
+    queue.add(submission(10))
+    assert queue.take(0.0).shape == Shape(1, 16)  # the full batch was assumed to take 0.03 s, which is too good
+
+
+def test_short_requests_wait_for_brief_batches_of_long_ones_only():
+    queue = Queue(static_shapes(32, 512, brief_tokens=64), brief_tokens=64)
+    queue.add(long := submission(*[10] * 100, at=0.0))
+    queue.add(short := submission(10, at=0.01))
+    assert queue.has_long
+    first, second = queue.take(0.02, brief=True), queue.take(0.02, brief=True)
+    assert first.shape == Shape(1, 16) and first.rows[0].submission is short
+    assert second.shape == Shape(4, 16) and {item.submission for item in second.rows} == {long}
+    assert queue.take(0.02).shape == Shape(32, 16)
+    for _ in range(20):  # short requests without end do not keep the long one waiting for ever
+        queue.add(submission(10, at=1.0))
+        queue.take(1.0, brief=True)
+    assert long.waiting < 100 - 4 - 32 - 4 * 3
+    queue.drop(long)
+    assert not queue.has_long
+
+
+def test_no_batch_of_a_long_request_is_dispatched_ahead_of_a_short_one():
+    class Ahead(StandIn):
+        ahead = 1
+        running, most = 0, 0
+
+        def begin(self, rows, shape):
+            fetch = super().begin(rows, shape)
+            self.running += 1
+            self.most = max(self.most, self.running)
+
+            def counted():
+                self.running -= 1
+                return fetch()
+
+            return counted
+
+    def most_running(short):
+        backend = Ahead(0.01)
+
+        async def body(scheduler):
+            long = scheduler.submit("a", [row(10)] * 200)
+            if short:
+                await scheduler.submit("a", [row(10)]).future
+                backend.most = backend.running
+            await asyncio.sleep(0.2)
+            scheduler.drop("a", long)
+
+        run({"a": [backend]}, body)
+        return backend.most
+
+    assert most_running(short=False) == 2
+    assert most_running(short=True) == 1
 
 
 def test_rows_of_a_client_that_is_gone_are_left_out():
