@@ -162,7 +162,8 @@ def test_direct_file_access_is_seen(code):
 
 # Modules that set something of the whole process: while a block runs, or, as an entry point, for good.
 SET_THE_PROCESS = {
-    "process.py", "__main__.py", "cli/__init__.py", "cli/plan.py", "training/orbax_noise.py", "training/stopping.py",
+    "process.py", "__main__.py", "cli/__init__.py", "cli/plan.py", "cli/serve.py", "training/orbax_noise.py",
+    "training/stopping.py",
     "data/finetuning/delimited.py", "data/corpora/python_docs.py", "metrics/scores.py", "export/stablehlo.py",
     "export/onnx/int8.py", "tokenization/worker_process.py",
 }  # fmt: skip

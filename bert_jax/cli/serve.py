@@ -3,6 +3,7 @@
 import argparse
 import gc
 import os
+import sys
 from typing import Any
 
 from bert_jax.cli.verbs import add_dtype, add_verb
@@ -10,6 +11,8 @@ from bert_jax.errors import InputError
 from bert_jax.serving.settings import ServerSettings
 
 _KEY = "BERT_JAX_API_KEY"
+# Seconds that a thread keeps the interpreter while others wait for it. An answer passes through half a dozen threads.
+_SWITCH_INTERVAL = 0.0005
 # Flag -> the field of `ServerSettings` and the help; the default is the field's.
 _LIMITS = {
     "--max-body-bytes": "most bytes in the body of a request",
@@ -109,4 +112,9 @@ def run_serve(args: argparse.Namespace) -> None:
     # The collector would visit all that was imported, which takes 0.2 s, in the middle of a request.
     gc.collect()
     gc.freeze()
-    serve(models, settings)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    try:
+        serve(models, settings)
+    finally:
+        sys.setswitchinterval(before)

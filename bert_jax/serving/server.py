@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import gc
 import signal
 import socket
-import sys
 from collections.abc import Callable, Generator, Sequence
 
 import uvicorn
@@ -22,8 +20,6 @@ from bert_jax.serving.settings import ServerSettings
 _BACKLOG = 2048  # connections that the kernel accepts before the server does
 _DRAIN = 0.3  # seconds from the end of the port to the end of idle connections
 _POLL = 0.05  # seconds between checks for the end of the warm-up
-# Seconds that a thread keeps the interpreter while others wait for it. An answer passes through half a dozen threads.
-_SWITCH_INTERVAL = 0.0005
 
 
 class _Server(uvicorn.Server):
@@ -64,7 +60,6 @@ def serve(models: Sequence[ServedModel], settings: ServerSettings | None = None)
     """
     settings = settings or ServerSettings()
     listener = open_port(settings)
-    sys.setswitchinterval(_SWITCH_INTERVAL)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_until_signal(models, settings, listener))
@@ -183,7 +178,5 @@ async def _warmed(service: Service, stop: asyncio.Event) -> None:
             raise InputError(f"warm-up: expected models that run, found {type(error).__name__}: {error}") from error
         await asyncio.sleep(_POLL)
     if service.scheduler.ready:
-        gc.collect()
-        gc.freeze()  # what is here stays: a collection need not look through it while requests wait
         shapes = sum(len(model.backends[0].shapes) for model in service.models.values())
         log_event("ready", seconds=loop.time() - begun, shapes=shapes)

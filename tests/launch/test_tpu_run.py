@@ -30,6 +30,15 @@ def test_setup_again_is_fine(slice_of_two):
     assert slice_of_two.launch(*RUN).returncode == 0
 
 
+def test_setup_sets_aside_what_is_in_the_folder_of_earlier_runs(slice_of_two):
+    for number in (1, 2):
+        home = slice_of_two.home(0)
+        (home / "bert_jax" / "results.csv").write_text(f"results {number}")
+        assert slice_of_two.launch("setup", "my-slice").returncode == 0
+        assert (home / f"bert_jax.old-{number}" / "results.csv").read_text() == f"results {number}"
+        assert (home / "bert_jax" / "pyproject.toml").exists() and not (home / "bert_jax" / "results.csv").exists()
+
+
 def test_what_would_disturb_a_run_is_refused_and_deletes_nothing(slice_of_two):
     slice_of_two.launch(*RUN)
     for words in (("setup", "my-slice"), (*RUN[:2], "--delete-on-failure", *RUN[2:], "--config.seed=1")):
