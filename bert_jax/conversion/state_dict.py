@@ -24,6 +24,7 @@ from bert_jax.modeling.positions import sinusoids
 _LARGEST_PLAUSIBLE = 1e6
 # Parameters that a new model computes from its config, and that files may therefore lack.
 _COMPUTED = ("encoder/inverse_frequencies",)
+_WITH_PREDICTIONS = ("masked_lm", "pretraining", DECODER_HEAD)  # heads that predict tokens
 
 
 def to_huggingface(config: BertConfig, head: str, params: Params) -> dict[str, np.ndarray]:
@@ -98,6 +99,7 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
     """Return tensors as the family's files hold them: with buffers, such as sinusoidal positions, besides the
     parameters, and in a bare encoder without the prefix of their names."""
     names = names_of(model)
+    tensors |= {name: tensors[original] for name, original in _untied_biases(model) if original in tensors}
     for name, values in _buffers(model):
         tensors[name] = LazyTensor(values.shape, dtype, functools.partial(values.astype, dtype))
     if names.architecture_of(model.head) == names.architectures["encoder"]:
@@ -183,6 +185,8 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
         InputError: a tensor is missing, belongs to a layer that the model lacks, or differs from its tied tensor.
     """
     names = names_of(model)
+    untied = {name: original for name, original in _untied_biases(model) if name in tensors}
+    tensors = {**tensors, **{original: tensors[name] for name, original in untied.items()}}
     missing: dict[str, str] = {}
     found = []
     for slot in _slots(model):
@@ -199,7 +203,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
         if name in tensors:
             _check_sinusoids(name, tensors, values, where)
             used.add(name)
-    if model.head in ("masked_lm", "pretraining", DECODER_HEAD):
+    if model.head in _WITH_PREDICTIONS:
         used |= _check_tied(names, tensors, used, where)
     _check_layers(names, tensors, model.config, where)
     return Matched(tensors, parts, missing, used)
@@ -237,6 +241,12 @@ def _checked(tensor: LazyTensor, slot: Slot, kind: np.dtype, dtype: np.dtype | N
 
     The tensor of a parameter of dtype `kind` float32 may be any floating point; a quantized one has its own dtype.
     """
+    if 0 in tensor.shape and 0 not in slot.shape:
+        raise InputError(
+            f"{where}: tensor {slot.name!r}: expected {list(slot.shape)}, found {list(tensor.shape)}, as where "
+            "DeepSpeed (ZeRO stage 3) keeps parameters in files of its own; run zero_to_fp32.py in the checkpoint's "
+            "folder, and open its output"
+        )
     if tensor.shape != slot.shape:
         raise InputError(
             f"{where}: tensor {slot.name!r} does not have the shape that config.json implies: "
@@ -259,6 +269,16 @@ def _checked(tensor: LazyTensor, slot: Slot, kind: np.dtype, dtype: np.dtype | N
         return values if dtype is None else values.astype(dtype, copy=False)
 
     return LazyTensor(tensor.shape, tensor.dtype if dtype is None else dtype, read)
+
+
+def _untied_biases(model: Bert) -> list[tuple[str, str]]:
+    """Return the biases of an untied output matrix that files hold twice: (the one that is added, the other).
+
+    Where `tie_word_embeddings` is false, transformers adds the bias of the layer `decoder`, and not the one beside it.
+    """
+    if model.config.tie_word_embeddings or model.head not in _WITH_PREDICTIONS:
+        return []
+    return [(name, original) for name, original in names_of(model).tied if name.endswith(".bias")]
 
 
 def _check_tied(names: Names, tensors: Tensors, used: set[str], where: storage.Path) -> set[str]:

@@ -6,6 +6,7 @@ reports the result.
 
 import collections
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -16,6 +17,7 @@ _Row = TypeVar("_Row")
 RULES = ("strict", "skip")  # for invalid rows, in training and evaluation
 IN_MEMORY = ("DataFrame", "list of rows")  # what tables in memory are called
 _LARGEST = 3.4e38  # the largest float32
+_DECIMAL_COMMA = re.compile(r"([+-]?\d+),(\d+)")
 _NAMED = 5  # the number of skipped rows that get a warning each; later ones are only counted
 _log = logger(__name__)
 
@@ -132,13 +134,21 @@ def check_texts(where: str, texts: Mapping[str, str]) -> None:
 
 
 def number_of(where: str, label: str | None) -> float:
-    """Return a label as a number. Raises InvalidRow when it is not a finite float32."""
+    """Return a label as a number; its decimals may follow a comma, unless the comma may be one of thousands.
+
+    Raises:
+        InvalidRow: it is not a finite float32.
+    """
+    text = (label or "").strip()
+    comma = _DECIMAL_COMMA.fullmatch(text)
+    sure = comma is not None and (len(comma[2]) != 3 or comma[1].lstrip("+-") == "0")
     try:
-        value = float(label or "")
+        value = float(text.replace(",", ".") if sure else text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InvalidRow(f"{where}: expected a number as label, found {label!r}", "a label that is no number")
+        hint = "; write it with a decimal point, as its comma may be one of thousands" if comma and not sure else ""
+        raise InvalidRow(f"{where}: expected a number as label, found {label!r}{hint}", "a label that is no number")
     if abs(value) > _LARGEST:
         found = f"expected a number below {_LARGEST:g} as label, found {label}"
         raise InvalidRow(f"{where}: {found}", "a label that is no number")

@@ -9,11 +9,12 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.data.retrieval_sets import RetrievalSet, read_retrieval_set
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 from bert_jax.inference import pipeline
 
 SEARCH_METRICS = ("ndcg@10", "mrr@10", "map@100", "recall@100")
 # Name of a metric -> the measure of trec_eval, whose cutoff follows it.
+_log = logger(__name__)
 _MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "mrr": "recip_rank"}
 
 Ranking = dict[str, float]  # id of a document -> its score
@@ -61,7 +62,8 @@ def evaluate_search(
         metric_names: metrics to return; empty for `SEARCH_METRICS`.
         reranker: directory of a cross-encoder that scores the best `rerank_top_k` documents again; "" = none.
         rerank_top_k: number of documents per query that the reranker reads; the others are dropped.
-        keep_same_id: whether a document with the id of the query is ranked; BEIR leaves it out.
+        keep_same_id: whether a document with the id of the query is ranked; BEIR leaves it out. One that is judged
+            relevant for that query is always ranked.
         run_file: file to write the rankings to, in the format of TREC runs; "" = none.
         batch_size: texts in a forward pass; None = chosen for the device.
         batch_invariant: whether a score is bitwise independent of the other texts.
@@ -115,12 +117,14 @@ def rank(search: Any, given: RetrievalSet, top_k: int, keep_same_id: bool = Fals
 
     more = 0 if keep_same_id else 1
     scores, numbers = search.nearest(list(given.queries.values()), texts(), top_k + more, **options)
-    rankings = {}
+    rankings, same = {}, 0
     for query, row, found in zip(given.queries, scores.tolist(), numbers.tolist(), strict=True):
         ranking = {ids[number]: score for number, score in zip(found, row, strict=True)}
-        if not keep_same_id:
-            ranking.pop(query, None)
+        if not keep_same_id and given.judgements.get(query, {}).get(query, 0) <= 0:
+            same += ranking.pop(query, None) is not None
         rankings[query] = dict(list(ranking.items())[:top_k])
+    if same:
+        _log.warning("%s: left out the document with the same id of %d queries, as BEIR does", given.directory, same)
     return Ranked(rankings, len(ids))
 
 

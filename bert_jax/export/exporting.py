@@ -104,6 +104,8 @@ def export_model(
     storage.new_directory(out)
     loaded = _exportable(load_pretrained(model, head), model)
     tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
+    if tokenizer is not None and tokenizer.layout.second_type == 0:
+        loaded = _with_one_segment(loaded)
     texts: Sequence[Text] = list(itertools.islice(calibration, rows)) if "int8_static" in dtypes else _SENTENCES
     if not texts:
         raise InputError("--calibration: expected texts, from which int8_static takes the scales of inputs, found none")
@@ -149,6 +151,16 @@ def _exportable(loaded: Loaded, model: storage.PathLike) -> Loaded:
     if loaded.missing:
         raise InputError(f"{model}: expected a trained {loaded.head} head to export, found no {loaded.missing[0]}")
     return loaded
+
+
+def _with_one_segment(loaded: Loaded) -> Loaded:
+    """Return a model without `token_type_ids`, which its tokenizer does not give: all tokens are of segment 0."""
+    if loaded.config.type_vocab_size < 2:
+        return loaded
+    embeddings = loaded.params["embeddings"]
+    types = {"embedding": embeddings["token_type_embeddings"]["embedding"][:1]}
+    params = {**loaded.params, "embeddings": {**embeddings, "token_type_embeddings": types}}
+    return loaded._replace(config=loaded.config.replace(type_vocab_size=1), params=params)
 
 
 def _tokenized(loaded: Loaded, tokenizer: Tokenizer, texts: Iterable[Text]) -> list[Arrays]:

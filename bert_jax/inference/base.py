@@ -273,11 +273,13 @@ def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
     Raises:
         InputError: the items are neither all strings nor all dicts of `text` and `text_pair`.
     """
-    if all(isinstance(item, str) for item in items):
-        return as_texts(items), None
+    kind = dict if items and isinstance(items[0], dict) else str
     for i, item in enumerate(items):
-        if not isinstance(item, dict) or set(item) != {"text", "text_pair"}:
-            raise TextError(i, f"expected strings only, or dicts of 'text' and 'text_pair' only, found {item!r}")
+        if not isinstance(item, kind) or (kind is dict and set(item) != {"text", "text_pair"}):
+            expected = "expected strings only, or dicts of 'text' and 'text_pair' only"
+            raise TextError(i, f"{expected}, found {repr(item)[:80]}")
+    if kind is str:
+        return as_texts(items), None
     return as_texts([item["text"] for item in items]), as_texts([item["text_pair"] for item in items])
 
 

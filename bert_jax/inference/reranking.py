@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
 from bert_jax.inference.corpus_search import corpus_chunks
-from bert_jax.inference.scoring import activate, score_activation, scores_of
+from bert_jax.inference.scoring import activate, match_output, score_activation, scores_of
 
 
 class Rerank(Pipeline):
@@ -36,8 +36,9 @@ class Rerank(Pipeline):
 
         Returns:
             A list, the best first (ties in the order of the documents), of dicts of `corpus_id` (the document's number
-            from 0), `score` and `text`. The score is the probability of the second of two classes, or the activation
-            (`bert_jax.inference.scoring.score_activation`) of a model's only output.
+            from 0), `score` and `text`. The score is the probability of one of two classes
+            (`bert_jax.inference.scoring.match_output`), or the activation of a model's only output
+            (`score_activation`).
 
         Raises:
             InputError: an item is no text, or the model has more than two outputs.
@@ -103,7 +104,8 @@ class Rerank(Pipeline):
 
     def _relevance(self, first: list[str], second: list[str], prompt: str) -> np.ndarray:
         logits = self._logits(first, second, prompt)
-        return scores_of(self.model.config, logits, self.model.settings.activation)[:, -1]
+        config = self.model.config
+        return scores_of(config, logits, self.model.settings.activation)[:, match_output(config)]
 
     def _logits(self, first: list[str], second: list[str], prompt: str) -> np.ndarray:
         """Return the float64 logits `[n, C]` of pairs, with the prompt before each first text."""

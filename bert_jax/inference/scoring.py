@@ -1,12 +1,18 @@
 """Scores from logits, and similarities of vectors, for all pipelines, verbs and metrics."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bert_jax.config import BertConfig
+
+# How the class of pairs that do not match is named after the other one, and names of two classes, the match first.
+_NEGATIONS = ("not", "non", "no", "un", "ir", "in", "im", "dis")
+_OPPOSITES = {("yes", "no"), ("true", "false"), ("positive", "negative"), ("pos", "neg"), ("1", "0"), ("good", "bad"),
+              ("entailment", "contradiction"), ("same", "different"), ("match", "mismatch")}  # fmt: skip
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -80,6 +86,18 @@ def activate(name: str, logits: np.ndarray) -> np.ndarray:
 def scores_of(config: BertConfig, logits: np.ndarray, named: str = "") -> np.ndarray:
     """Return the float64 scores `[..., C]` of a sequence classifier's logits `[..., C]`; see `score_activation`."""
     return activate(score_activation(config, named), logits)
+
+
+def match_output(config: BertConfig) -> int:
+    """Return the number of the output that is high for a pair that matches, of a classifier with one output or two.
+
+    It is the last one, unless the names of the classes show that the first one is meant: `relevant` and `irrelevant`,
+    `duplicate` and `not_duplicate`, `yes` and `no`.
+    """
+    names = [re.sub(r"[\W_]+", "", name.casefold()).removeprefix("is") for name in config.label_names]
+    if len(names) == 2 and (tuple(names) in _OPPOSITES or names[1] in [f"{word}{names[0]}" for word in _NEGATIONS]):
+        return 0
+    return len(names) - 1
 
 
 def short(value: float) -> float:

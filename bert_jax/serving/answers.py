@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.inference.fill_mask import filled_text
-from bert_jax.inference.scoring import normalize_vectors, scores_of, softmax
+from bert_jax.inference.scoring import match_output, normalize_vectors, scores_of, softmax
 from bert_jax.inference.tagging import Pieces, entities_of, words_begin
 from bert_jax.serving.batching import Row
 from bert_jax.serving.endpoint import Call
@@ -117,7 +117,7 @@ def class_scores(model: ServedModel, found: np.ndarray, raw: bool = False) -> np
 async def relevance(
     call: Call, model: ServedModel, query: str, documents: Sequence[str], *, truncate: bool, raw: bool = False
 ) -> np.ndarray:
-    """Return the relevance `[N]` of documents to a query: the score of a model's only or second output.
+    """Return the relevance `[N]` of documents to a query: the score of a model's only output, or of one of two.
 
     Raises:
         Refusal: the model has more than two outputs, or as `logits` does.
@@ -127,7 +127,7 @@ async def relevance(
             Reason.WRONG_MODEL, f"model {model.name!r}: expected one output or two to rerank, found {outputs}"
         )
     found = await logits(call, model, [(query, document) for document in documents], truncate=truncate)
-    return class_scores(model, found, raw)[:, -1]
+    return class_scores(model, found, raw)[:, match_output(model.config)]
 
 
 async def fill_masks(

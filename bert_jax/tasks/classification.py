@@ -273,7 +273,8 @@ def abstract_task(recipe: Any) -> AbstractTask:
 
 def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ...]:
     """Return a loss weight per class: for `balanced` in inverse proportion to its rows, with a mean of 1 over all rows;
-    otherwise (), for no weights."""
+    otherwise (), for no weights. A class without a row has the weight of one with a single row."""
     if data.class_weights != "balanced" or not labels.any():  # without labels all are 0
         return ()
-    return tuple(len(labels) / (count * np.bincount(labels, minlength=count)))
+    rows = np.bincount(labels, minlength=count)
+    return tuple(len(labels) / (np.count_nonzero(rows) * np.maximum(rows, 1)))

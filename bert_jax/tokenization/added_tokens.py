@@ -92,7 +92,7 @@ def _add(backend: tokenizers.Tokenizer, tokens: list[tokenizers.AddedToken], row
     backend.add_tokens(kept)
     if dropped:
         names = ", ".join(token.content for token in dropped)
-        _warn(f"added tokens are skipped, as the word embedding has no row for them (vocab_size {rows}): "
+        warn_once(f"added tokens are skipped, as the word embedding has no row for them (vocab_size {rows}): "
               f"{printable(names)}")  # fmt: skip
 
 
@@ -100,12 +100,14 @@ def _warn_of_other_ids(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> 
     for i, token in sorted(files.added.items()):
         found = backend.token_to_id(token.content)
         if found is not None and found != i:
-            _warn(f"added token {printable(token.content, 60)!r}: the files say id {i}, but it gets id {found}, as in "
-                  "transformers' fast tokenizers")  # fmt: skip
+            name = repr(printable(token.content, 60))
+            warn_once(
+                f"added token {name}: the files say id {i}, but it gets id {found}, as in transformers' fast tokenizers"
+            )
             return
 
 
-def _warn(message: str) -> None:
+def warn_once(message: str) -> None:
     """Log a warning, once per message."""
     if message not in _said:
         _said.add(message)

@@ -9,7 +9,7 @@ from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.added_tokens import add_tokens, warn_once
 from bert_jax.tokenization.backends import backend_of, part_of, sep_and_cls
 from bert_jax.tokenization.big_bird import big_bird
 from bert_jax.tokenization.byte_level import DEBERTA_CLASS, deberta, read_merges
@@ -85,6 +85,7 @@ _ALGORITHMS = {
 }
 _OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert, BIG_BIRD: big_bird}
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
+_CASED = 0.05  # share of capitalized words; BERT's cased vocabulary has 0.26
 # Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 
@@ -212,8 +213,15 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
         settings = {"sep_token": settings.get("eos_token"), **settings}
         return residue_tokenizer(pieces, special=named_specials(ESM_SPECIALS, settings), files=files)
     lowercase = settings.get("do_lower_case")
+    if lowercase is None:
+        lowercase = not looks_cased(pieces)
+        if not lowercase:
+            warn_once(
+                "vocab.txt: its words have capitals, so texts are not lower-cased, as they are by transformers where "
+                "do_lower_case is not given"
+            )
     options: dict[str, Any] = {
-        "lowercase": looks_uncased(pieces) if lowercase is None else lowercase,
+        "lowercase": lowercase,
         "strip_accents": settings.get("strip_accents"),
         "chinese_chars": settings.get("tokenize_chinese_chars", True),
         "files": files,
@@ -263,10 +271,10 @@ def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
     )
 
 
-def looks_uncased(pieces: list[str]) -> bool:
-    """Return whether no token outside brackets has an ASCII capital."""
-    bare = (piece for piece in pieces if not (piece.startswith("[") and piece.endswith("]")))
-    return not any("A" <= c <= "Z" for piece in bare for c in piece)
+def looks_cased(pieces: list[str]) -> bool:
+    """Return whether more than a few words are capitalized; special tokens, such as `<URL>` or `HTTPURL`, are not."""
+    words = [piece for piece in pieces if piece[:1] not in ("", "[", "<")]
+    return sum(word[0].isupper() and word[1:].islower() for word in words) > _CASED * len(words)
 
 
 def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> Tokenizer:

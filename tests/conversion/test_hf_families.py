@@ -234,6 +234,27 @@ def test_outputs_of_variants(tmp_path, family, head, changes):
     check_outputs(tmp_path, oracle(family, head, **changes), family, head, padded=True)
 
 
+BIASED = [family for family, names in NAME_TABLES.items() if any(name.endswith(".bias") for name, _ in names.tied)]
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(family, marks=[] if family in ("bert", "roberta", "albert") else [SLOW])
+     for family in BIASED if family in CONFIGS],
+)  # fmt: skip
+def test_an_untied_output_matrix_has_a_bias_of_its_own(tmp_path, family):
+    """Where the matrix is not the word embedding, transformers adds its layer's bias, not the one of the head."""
+    model = oracle(family, "masked_lm", tie_word_embeddings=False)
+    check_outputs(tmp_path / "theirs", model, family, "masked_lm", padded=True)
+    ours = from_pretrained(tmp_path / "theirs")
+    ours.save_pretrained(tmp_path / "ours")
+    again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(info.values()), info
+    unused = [original for name, original in NAME_TABLES[family].tied if name.endswith(".bias")]
+    before, after = model.state_dict(), again.state_dict()
+    assert [name for name, tensor in before.items() if not torch.equal(after[name], tensor)] == unused
+
+
 def check_outputs(tmp_path, model, family, head, padded):
     model.save_pretrained(tmp_path)
     ours = from_pretrained(tmp_path)

@@ -102,6 +102,25 @@ def test_metrics_are_those_of_the_definitions(folder, model, corpus, queries, ju
     assert (found["queries"], found["documents"]) == (10, 60)
 
 
+def test_a_document_with_the_id_of_its_query_counts_where_it_is_relevant(tmp_path, model, caplog):
+    pytest.importorskip("pytrec_eval", reason=PYTREC_EVAL)
+    texts = ["the cat sat", "rain falls", "a red house", "birds sing"]
+    for name in ("corpus", "queries"):
+        write_lines(tmp_path / f"{name}.jsonl", [{"_id": str(i), "text": text} for i, text in enumerate(texts)])
+    (tmp_path / "qrels").mkdir()
+
+    def ndcg(*judgements, **options):
+        lines = "".join(f"{query}\t{document}\t{score}\n" for query, document, score in judgements)
+        (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
+        return evaluate_search(model, tmp_path, **options)["ndcg@10"]
+
+    assert ndcg(*((i, i, 1) for i in range(4))) == 1.0 and not caplog.messages
+    own = [(0, 1, 1), (1, 1, 1), (2, 3, 1), (3, 3, 0), (3, 2, 1)]  # relevant for one of four
+    kept, left_out = ndcg(*own, keep_same_id=True), ndcg(*own)
+    assert caplog.messages == [f"{tmp_path}: left out the document with the same id of 3 queries, as BEIR does"]
+    assert left_out > kept
+
+
 @pytest.mark.parametrize("head", ["sparse_embedding", "multi_vector"])
 def test_models_of_other_embeddings(folder, write_small, tmp_path, corpus, queries, judgements, head):
     pytest.importorskip("pytrec_eval", reason=PYTREC_EVAL)

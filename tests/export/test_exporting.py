@@ -63,6 +63,24 @@ def test_the_lines_run_where_there_is_no_bert_jax(tmp_path, classifier):
     np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("format", ["onnx", "stablehlo"])
+def test_the_inputs_are_those_that_the_tokenizer_gives(tmp_path, write_small, format):
+    """A BERT with two segments and the tokenizer of a RoBERTa, such as multilingual-e5."""
+    pytest.importorskip("onnxruntime", reason=ONNX)
+    model = write_small(tmp_path / "model", "encoder", initializer_range=0.5)
+    file = model / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps(settings | {"model_input_names": ["input_ids", "attention_mask"]}))
+    (exported,) = export_model(model, tmp_path / "out", format)
+    assert exported.difference is not None
+    assert "token_type_ids" not in lines_of(tmp_path / "out")
+    if format == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(tmp_path / "out" / exported.path)
+        assert {given.name for given in session.get_inputs()} == {"input_ids", "attention_mask"}
+
+
 def test_an_onnx_directory(tmp_path, write_small, monkeypatch, capsys):
     pytest.importorskip("onnxruntime", reason=ONNX)
     model, out, texts = write_small(tmp_path / "model", "sentence_embedding"), tmp_path / "out", tmp_path / "texts.txt"

@@ -259,7 +259,10 @@ def test_text_classification():
     assert classify(pairs[0])[0]["label"] == classify(pairs)[0]["label"]
     for question, message in (
         ([{"text": "a"}], "text 0: expected strings only, or dicts"),
-        (["a", pairs[0]], "text 0: expected strings only"),
+        (["ok", float("nan")], "text 1: expected strings only, or dicts.*found nan"),
+        (["ok", "fine", {"text": "a", "text_pair": "b"}], "text 2: expected strings only"),
+        ([{"text": "a", "text_pair": "b"}, "ok"], "text 1: .*found 'ok'"),
+        (["a", pairs[0]], "text 1: expected strings only"),
         ([pairs[0], {"text": "a", "text_pair": 3}], "text 1: expected a string, found int"),
         (["paris " * 30], "text 0: expected at most the model's 20 positions, found 32 tokens"),
     ):

@@ -2,12 +2,14 @@
 
 import collections
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.errors import InputError
+from bert_jax.tasks.classification import _class_weights
 from bert_jax.training.loop import train
 
 WORDS = ["cat", "dog", "bird", "fish", "tree", "river", "stone", "house", "man", "child"]
@@ -122,6 +124,14 @@ def test_classes_keep_their_shares_and_their_names(place):
         assert counts == [[36, 18], [4, 2]]
     made = job(place, "classification", **{"data.dev_share": 0.1, "data.class_weights": "balanced"})
     assert made.task.class_weights == pytest.approx((54 / 72, 54 / 36))  # of the rows that are learned from
+
+
+@pytest.mark.parametrize("absent", [1, 2])
+def test_a_class_without_a_row_has_a_finite_weight(absent):
+    labels = np.array([0] * 6 + [3 - absent] * 2)
+    weights = _class_weights(SimpleNamespace(class_weights="balanced"), labels, 3)
+    assert weights[0] == pytest.approx(8 / 12) and weights[3 - absent] == 2 and weights[absent] == 4
+    assert np.mean(np.array(weights)[labels]) == pytest.approx(1)
 
 
 def test_the_columns_that_are_scored_are_read_too(place):

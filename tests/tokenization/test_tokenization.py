@@ -217,6 +217,19 @@ def test_transformers_reads_what_is_saved(tmp_path, tiny_vocab, sentencepiece_to
     assert theirs.vocab_size == tokenizer.vocab_size
 
 
+@pytest.mark.parametrize("added", ["<URL>", "[USER]", "HTTPURL", "@USER"])
+def test_special_tokens_in_capitals_are_no_evidence_of_a_cased_vocabulary(tmp_path, caplog, added):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, "paris", "is", added]))
+    assert load_tokenizer(tmp_path / "vocab.txt").tokenize("Paris IS") == ["paris", "is"]
+    assert not caplog.messages
+
+
+def test_a_cased_vocabulary_without_a_setting_is_told(shared_data, caplog):
+    tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-cased-vocab.txt")
+    assert tokenizer.tokenize("Paris is") == ["Paris", "is"]
+    assert "its words have capitals, so texts are not lower-cased" in caplog.text
+
+
 def test_case_is_guessed_from_a_bare_vocabulary_and_can_be_said(tmp_path):
     cased, uncased = tmp_path / "cased.txt", tmp_path / "uncased.txt"
     cased.write_text("\n".join([*SPECIALS, "Cat", "cat"]) + "\n")

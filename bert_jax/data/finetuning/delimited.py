@@ -4,6 +4,7 @@ import collections
 import contextlib
 import csv
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from bert_jax.errors import InputError, logger
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _SAMPLE = 50  # rows from which the delimiter of a table without header, or the content of columns, is guessed
+_EXCEL_DELIMITER = re.compile(r"sep=([^\r\n\"])\r?\n?", re.IGNORECASE)
 _Numbered = Iterator[tuple[int, Any]]
 _log = logger(__name__)
 
@@ -64,7 +66,17 @@ def _tsv_fields(where: str, line: str, columns: Columns) -> list[str]:
 def _csv_rows(
     spec: str, lines: Iterator[tuple[int, str]], delimiter: str, columns: Columns
 ) -> Iterator[tuple[int, list[str] | csv.Error]]:
-    """Yield (number of the last line, fields) of each row; a csv.Error in place of the fields of a malformed row."""
+    """Yield (number of the last line, fields) of each row; a csv.Error in place of the fields of a malformed row.
+
+    A first line `sep=;` is Excel's: it names the delimiter, and is no row.
+    """
+    first = next(lines)
+    named = _EXCEL_DELIMITER.fullmatch(first[1])
+    if named:
+        delimiter = delimiter or named[1]
+    else:
+        lines = itertools.chain([first], lines)
+    before = int(named is not None)  # lines that the reader does not see
     if not delimiter:
         sample = list(itertools.islice(lines, 1 if columns.has_header else _SAMPLE))
         delimiter = _find_delimiter(spec, [line for _, line in sample], columns)
@@ -90,11 +102,11 @@ def _csv_rows(
             return
         except csv.Error as error:
             if "expected after" not in str(error):  # a quote that is never closed: the rest of the file is lost
-                raise InputError(f"{spec}: line {reader.line_num}: expected CSV, found: {error}") from None
-            yield reader.line_num, error
+                raise InputError(f"{spec}: line {before + reader.line_num}: expected CSV, found: {error}") from None
+            yield before + reader.line_num, error
             continue
         if fields:
-            yield reader.line_num, fields
+            yield before + reader.line_num, fields
 
 
 @contextlib.contextmanager

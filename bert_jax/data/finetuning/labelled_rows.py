@@ -149,7 +149,7 @@ def texts_of(row: Example, columns: Columns) -> dict[str, str]:
 def labels_of(rows: Sequence[Example], columns: Columns, names: Sequence[str]) -> np.ndarray:
     """Encode the labels of rows of `read_labelled` as `Features.labels`; as float32 targets where `names` is empty."""
     if not names:
-        return np.array([float(row.label or "") for row in rows], np.float32)
+        return np.array([number_of("label", row.label) for row in rows], np.float32)
     number = {name: i for i, name in enumerate(names)}
     if not columns.separator:
         return np.array([number[row.label or ""] for row in rows], np.int32)

@@ -178,6 +178,8 @@ class Labelling:
                 raise InvalidRow(f"{where}: expected a label, found an empty column", "an empty label")
             if self.names is not None and label not in self._map:
                 message = f"{where}: expected a label of {list_names(self.names)}, found {label!r}{self._unknown}"
+                if label in self.missing:
+                    message += f" (if it marks a missing label, use {recipe_key('missing_labels', 'drop')})"
                 raise InvalidRow(message, "a label that is not known")
         return tuple(dict.fromkeys(self._map.get(label, label) for label in labels))
 
@@ -303,10 +305,14 @@ def is_missing(label: str) -> bool:
 
 
 def _missing_in(counts: Mapping[str, int]) -> set[str]:
-    """Return the labels that mark a missing label, including -1 among 0, 1, ..."""
+    """Return the labels that mark a missing label, including -1 among 0, 1, ... and among words.
+
+    A ClassLabel of the `datasets` library has -1 for a missing label, and the names of the others are words.
+    """
     found = {label for label in counts if is_missing(label)}
-    others = {twin_key(label): label for label in counts if label not in found}
-    if "-1" in others and "0" in others and all(key.isdigit() for key in others if key != "-1"):
+    others = {twin_key(label) for label in counts if label not in found} - {"-1"}
+    indices = "0" in others and all(key.isdigit() for key in others)
+    if indices or not any(map(_NUMBER.fullmatch, others)):
         found |= {label for label in counts if twin_key(label) == "-1"}
     return found
 

@@ -78,7 +78,7 @@ def encode_pairs(
     """Tokenize rows of `read_pairs`, with the prompt before each text; divide the labels by `label_limit` if finite."""
     labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
     if columns.label:
-        labels[:] = [float(values[columns.label]) / unit_label for _, values in rows]
+        labels[:] = [number_of("label", values[columns.label]) / unit_label for _, values in rows]
     return encode_groups(tokenizer, prompted_texts((values for _, values in rows), columns, prompt), labels, max_length)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.finetuning.tables import Example, read_examples
+from bert_jax.data.invalid_rows import number_of
 from bert_jax.data.lines import MAX_ROW_BYTES
 from bert_jax.errors import InputError
 
@@ -45,6 +46,32 @@ def test_a_named_delimiter(tmp_path):
     assert read(spec, Columns("text", "", "label", delimiter=";")) == [Example(2, "x; y", None, "1")]
     with pytest.raises(InputError, match="delimiter: expected one character, such as ';', or tab, found '::'"):
         read(spec, Columns("text", delimiter="::"))
+
+
+@pytest.mark.parametrize(("first", "between"), [("sep=;", ";"), ("SEP=|", "|"), ("sep=\t", "\t"), ("sep=,", ",")])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_first_line_of_excel_names_the_delimiter_and_is_no_row(tmp_path, first, between, end):
+    lines = [first, f"text{between}label", f'"a; b, c | d"{between}x', '"e', f'f"{between}y', ""]
+    spec = write(tmp_path / "a.csv", end.join(lines))
+    assert read(spec) == [Example(3, "a; b, c | d", None, "x"), Example(5, f"e{end}f", None, "y")]
+    plain = write(tmp_path / "b.csv", f"{first}\n" + "x,1\ny,2\n")
+    numbers = Columns("0", "", "1", has_header=False, delimiter=",")
+    assert read(plain, numbers) == [Example(2, "x", None, "1"), Example(3, "y", None, "2")]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("3,5", 3.5), ("-0,25", -0.25), ("0,125", 0.125), ("1234,5678", 1234.5678), (" 2,0 ", 2.0), ("1.5", 1.5)],
+)
+def test_decimals_after_a_comma(text, number):
+    assert number_of("here", text) == number
+
+
+@pytest.mark.parametrize("text", ["1,250", "12,345", "1,250.5", "1.250,5", "3,5,1", ",", "3,"])
+def test_a_comma_that_may_be_one_of_thousands_is_no_decimal_comma(text):
+    hint = "decimal point, as its comma may be one of thousands" if text in ("1,250", "12,345") else "expected a number"
+    with pytest.raises(InputError, match=f"found '{re.escape(text)}'" if hint == "expected a number" else hint):
+        number_of("here", text)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])

@@ -58,7 +58,9 @@ def test_quotes_around_all_labels_are_told_and_removed(tmp_path, caplog):
     assert classes(spec, rules=LabelRules(twins="merge")) == {"a": 1, "b": 1}
 
 
-@pytest.mark.parametrize("labels", [("a", "b"), ("0", "1"), ("-1", "1"), ("10", "9", "2"), ("no", "none of it")])
+@pytest.mark.parametrize(
+    "labels", [("a", "b"), ("0", "1"), ("-1", "1"), ("10", "9", "2"), ("-1", "-2", "5"), ("no", "none of it")]
+)
 def test_ordinary_labels_say_nothing(tmp_path, caplog, labels):
     assert set(classes(table(tmp_path, *labels))) == set(labels)
     assert not caplog.messages
@@ -66,7 +68,14 @@ def test_ordinary_labels_say_nothing(tmp_path, caplog, labels):
 
 @pytest.mark.parametrize(
     ("labels", "mark"),
-    [(("a", "b", "-"), "-"), (("a", "b", "N/A"), "N/A"), (("0", "1", "-1"), "-1"), (("a", "b", "nan"), "nan")],
+    [
+        (("a", "b", "-"), "-"),
+        (("a", "b", "N/A"), "N/A"),
+        (("0", "1", "-1"), "-1"),
+        (("a", "b", "nan"), "nan"),
+        (("entailment", "neutral", "-1"), "-1"),
+        (("yes", "no", "-1.0"), "-1.0"),
+    ],
 )
 def test_marks_of_a_missing_label_are_told_and_left_out_on_request(tmp_path, caplog, labels, mark):
     spec = table(tmp_path, *labels)
