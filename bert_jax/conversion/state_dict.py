@@ -185,8 +185,7 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
         InputError: a tensor is missing, belongs to a layer that the model lacks, or differs from its tied tensor.
     """
     names = names_of(model)
-    untied = {name: original for name, original in _untied_biases(model) if name in tensors}
-    tensors = {**tensors, **{original: tensors[name] for name, original in untied.items()}}
+    tensors = tensors | {original: tensors[name] for name, original in _untied_biases(model) if name in tensors}
     missing: dict[str, str] = {}
     found = []
     for slot in _slots(model):

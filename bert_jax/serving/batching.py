@@ -12,6 +12,7 @@ PATIENCE = 0.1  # seconds after which the oldest row is in the next batch, whate
 _FIRST_RATE = 20_000.0  # assumed tokens/s before any shape was measured; only the ratios between shapes matter
 _OVERHEAD = 64  # tokens that take as long as the fixed cost of a forward pass, before it was measured
 _SMOOTHING = 0.2  # weight of the newest measurement in the mean
+BRIEF = 8  # a batch that short requests may have to wait for has one of so many tokens of a full one
 _FIRST_TOKENS = 256  # padded tokens of a short request, which comes before all long ones
 _IN_A_ROW = 3  # batches of low levels before one with the oldest row, so that long requests end too
 

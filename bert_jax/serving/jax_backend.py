@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax.inference.model import PretrainedModel
-from bert_jax.serving.batching import Row, Shape, blank_row, padding_to, static_shapes
+from bert_jax.serving.batching import BRIEF, Row, Shape, blank_row, padding_to, static_shapes
 from bert_jax.serving.tasks import ServedTask
 
 # Tokens in a full batch, by platform. On a CPU, larger batches are no faster and make others wait, and an eighth of
@@ -48,7 +48,7 @@ class JaxBackend:
         self._model, self._task = model, task
         tokens = batch_tokens or _BATCH_TOKENS.get(platform, _BATCH_TOKENS_ELSEWHERE)
         self.batch_invariant = batch_invariant
-        self.brief_tokens = tokens // 8 if platform == "cpu" else None
+        self.brief_tokens = tokens // BRIEF if platform == "cpu" else None
         self.shapes = static_shapes(model.max_length, tokens, batch_invariant, self.brief_tokens)
         self.ahead = 1
 

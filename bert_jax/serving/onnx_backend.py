@@ -11,7 +11,7 @@ from bert_jax.conversion.text_settings import NO_SETTINGS
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import check_vocabulary
 from bert_jax.inference.onnx_session import open_onnx_session
-from bert_jax.serving.batching import Row, Shape, blank_row, padding_to, static_shapes
+from bert_jax.serving.batching import BRIEF, Row, Shape, blank_row, padding_to, static_shapes
 from bert_jax.serving.jax_backend import padded
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.tasks import ServedTask
@@ -130,8 +130,9 @@ def open_onnx_model(
     check_vocabulary(tokenizer, config, root)
     max_length = settings.longest(config.max_position_embeddings, tokenizer)
     tokens = batch_tokens or _BATCH_TOKENS
-    shapes = static_shapes(max_length, tokens, batch_invariant, tokens // 8)
-    backend = OnnxBackend(session, task, output, pooling, tokenizer.pad_id, shapes, batch_invariant, tokens // 8)
+    brief = tokens // BRIEF
+    shapes = static_shapes(max_length, tokens, batch_invariant, brief)
+    backend = OnnxBackend(session, task, output, pooling, tokenizer.pad_id, shapes, batch_invariant, brief)
     return ServedModel(name, path, task, config, tokenizer, settings, max_length, "float32",
                        not pooling and config.normalize_embeddings, [backend])  # fmt: skip
 

@@ -166,8 +166,6 @@ class Scheduler:
                 ahead = 0 if brief else backend.ahead
             while len(begun) > ahead:
                 finished = self._finish(begun.popleft(), finished)
-                if batch is None:
-                    break
 
     def _warm(self, device: int) -> None:
         def warm(backend: Backend, shape: Shape) -> None:

@@ -92,8 +92,8 @@ def _add(backend: tokenizers.Tokenizer, tokens: list[tokenizers.AddedToken], row
     backend.add_tokens(kept)
     if dropped:
         names = ", ".join(token.content for token in dropped)
-        warn_once(f"added tokens are skipped, as the word embedding has no row for them (vocab_size {rows}): "
-              f"{printable(names)}")  # fmt: skip
+        why = f"as the word embedding has no row for them (vocab_size {rows})"
+        warn_once(f"added tokens are skipped, {why}: {printable(names)}")
 
 
 def _warn_of_other_ids(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> None:
