@@ -272,9 +272,14 @@ def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
 
 
 def looks_cased(pieces: list[str]) -> bool:
-    """Return whether more than a few words are capitalized; special tokens, such as `<URL>` or `HTTPURL`, are not."""
+    """Return whether lower-casing would lose what the vocabulary tells apart.
+
+    So it is where more than a few words are capitalized (words, residues, atoms), or none is in lower case (k-mers).
+    A few tokens in capitals, such as `<URL>` or `HTTPURL`, are no evidence.
+    """
     words = [piece for piece in pieces if piece[:1] not in ("", "[", "<")]
-    return sum(word[0].isupper() and word[1:].islower() for word in words) > _CASED * len(words)
+    capitalized = sum(word[0].isupper() and word[1:] == word[1:].lower() for word in words)
+    return capitalized > _CASED * len(words) or (any(map(str.isupper, words)) and not any(map(str.islower, words)))
 
 
 def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> Tokenizer:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import InputError
-from bert_jax.tokenization import load_tokenizer, train_sentencepiece, train_wordpiece, word_piece
+from bert_jax.tokenization import added_tokens, load_tokenizer, train_sentencepiece, train_wordpiece, word_piece
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = [f"The {a} {b} {c} by the river." for a in ("old", "young") for b in ("cat", "dog") for c in ("sat", "sleeps")]
@@ -224,7 +224,21 @@ def test_special_tokens_in_capitals_are_no_evidence_of_a_cased_vocabulary(tmp_pa
     assert not caplog.messages
 
 
-def test_a_cased_vocabulary_without_a_setting_is_told(shared_data, caplog):
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (list("ACDEFGHIKLMNPQRSTVWY"), "Q V Q L"),  # residues of a protein
+        (["AAA", "AAC", "AAG", "AAT"], "AAC AAT"),  # 3-mers of DNA
+        (["C", "N", "O", "Cl", "Br", "c", "n", "o", "1", "(", ")"], "C c Cl"),  # atoms of SMILES
+    ],
+)
+def test_letters_of_a_science_keep_their_case_without_a_setting(tmp_path, words, text):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIALS, *words]))
+    assert load_tokenizer(tmp_path / "vocab.txt").tokenize(text) == text.split()
+
+
+def test_a_cased_vocabulary_without_a_setting_is_told(shared_data, caplog, monkeypatch):
+    monkeypatch.setattr(added_tokens, "_said", set())  # a process is told once
     tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-cased-vocab.txt")
     assert tokenizer.tokenize("Paris is") == ["Paris", "is"]
     assert "its words have capitals, so texts are not lower-cased" in caplog.text
