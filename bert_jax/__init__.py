@@ -27,6 +27,9 @@ _PUBLIC = {
     "load_tokenizer": "bert_jax.tokenization",
     "train": "bert_jax.training",
 }
+# Subpackages of the documented API, which are attributes too, without an import of their own.
+_PACKAGES = ("conversion", "data", "evaluation", "export", "inference", "modeling", "planning", "recipes", "serving",
+             "storage", "tokenization", "training")  # fmt: skip
 __all__ = [
     "Bert",
     "BertConfig",
@@ -43,10 +46,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"bert_jax.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'bert_jax' has no attribute {name!r}")
     return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_PUBLIC]
+    return sorted({*globals(), *_PUBLIC, *_PACKAGES})

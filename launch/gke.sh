@@ -10,6 +10,8 @@ source "$here/cloud/say.sh"
 source "$here/cloud/retry.sh"
 # shellcheck source=cloud/price.sh
 source "$here/cloud/price.sh"
+# shellcheck source=cloud/workdir.sh
+source "$here/cloud/workdir.sh"
 # shellcheck source=gke/cluster.sh
 source "$here/gke/cluster.sh"
 # shellcheck source=gke/render.sh
@@ -30,6 +32,7 @@ The slice is a node pool, and the run a JobSet, both named NAME. --yes agrees to
 Environment: CLUSTER, or --cluster C (needed); ZONE of the slice (needed); LOCATION of the cluster (default: ZONE's region);
 PROJECT (default: gcloud's); IMAGE (needed by run); SERVICE_ACCOUNT of Kubernetes (bert-jax); NAMESPACE (default);
 CONTEXT (of kubectl; default: what gcloud gives for CLUSTER); PRICE (USD per chip-hour, default: the list price);
+SHARED_WORKDIR (set where all hosts mount the work directory);
 SECRETS (variables handed to the hosts when set, default: "WANDB_API_KEY HF_TOKEN").
 In seconds: WAIT_SECONDS (for a slice, 14400), POLL_SECONDS (30), RETRY_SECONDS (5, doubled each time), STOP_SECONDS (for
 a run to save and end, 300).
@@ -103,6 +106,7 @@ run() {
   esac
   need_ours
   read_topology "$rented"
+  check_workdir "$hosts" "$@"
   need_connection
   need_run
   case "$standing" in

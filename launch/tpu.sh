@@ -10,6 +10,8 @@ source "$here/cloud/say.sh"
 source "$here/cloud/retry.sh"
 # shellcheck source=cloud/price.sh
 source "$here/cloud/price.sh"
+# shellcheck source=cloud/workdir.sh
+source "$here/cloud/workdir.sh"
 # shellcheck source=tpu/gcloud.sh
 source "$here/tpu/gcloud.sh"
 # shellcheck source=tpu/watch.sh
@@ -27,7 +29,7 @@ usage: launch/tpu.sh create NAME --type TYPE [--yes] [gcloud flags, e.g. --spot]
 --yes agrees to the price, which is otherwise asked for. --delete-on-failure (create, setup, run, watch) gives the slice
 back when the command fails; without it the slice stays, and costs.
 Environment: ZONE (needed); PROJECT (default: gcloud's); RUNTIME (default: chosen from TYPE); PRICE (USD per chip-hour,
-default: the list price); SECRETS (variables handed to the hosts when set, default: "WANDB_API_KEY HF_TOKEN").
+default: the list price); SHARED_WORKDIR (set where all hosts mount the work directory); SECRETS (variables handed to the hosts when set, default: "WANDB_API_KEY HF_TOKEN").
 In seconds: WAIT_SECONDS (for a slice, 14400), POLL_SECONDS (30), RETRY_SECONDS (5, doubled each time), SETTLE_SECONDS
 (a run must outlive them, 20), STOP_SECONDS (to save, 120). Hosts worked on at once: PARALLEL (32).
 USAGE
@@ -63,7 +65,8 @@ read_create_words() {
 # Sets `chips`, `price` and `runtime` for a type such as v5litepod-16. The names of v4 and v5p count TensorCores, two of
 # which make a chip. The runtimes: https://cloud.google.com/tpu/docs/runtimes
 read_type() {
-  local cores=1 generation
+  local cores=1 generation sizes=' 1 4 8 16 32 64 128 256 '
+  [[ ! $1 =~ ^v5e-([0-9]+)$ ]] || die "--type $1: Google's name of this slice is v5litepod-${BASH_REMATCH[1]}"
   [[ $1 =~ ^(v4|v5p|v5litepod|v6e)-([1-9][0-9]*)$ ]] ||
     die "--type must be v4-N, v5litepod-N, v5p-N or v6e-N, for example v5litepod-16; found '$1'"
   generation=${BASH_REMATCH[1]} chips=${BASH_REMATCH[2]}
@@ -73,8 +76,12 @@ read_type() {
     v5litepod) generation=v5e runtime=v2-alpha-tpuv5-lite ;;
     v6e) runtime=v2-alpha-tpuv6e ;;
   esac
+  if ((cores == 1)); then
+    [[ $sizes == *" $chips "* ]] || die "--type $1: there are slices of 1, 4, 8, 16, 32, 64, 128 and 256 chips"
+  else
+    ((chips % 8 == 0)) || die "--type $1: the number counts TensorCores, two to a chip, and a host has 8"
+  fi
   chips=$((chips / cores))
-  ((chips)) || die "--type $1 is less than a chip: the number counts TensorCores, two to a chip"
   runtime=${RUNTIME:-$runtime}
   appraise "$generation"
 }
@@ -144,6 +151,7 @@ install() { vm scp "$record/bert_jax.tar.gz" "$name:bert_jax.tar.gz" --worker="$
 run() {
   [[ ${1-} == pretrain || ${1-} == finetune ]] || die "run needs a verb: pretrain or finetune; found '${1-}'"
   need_hosts
+  check_workdir "$hosts" "$@"
   survey
   case "$standing" in
     unreachable) blame "no answer (${reports[*]})" "${failed[@]}" ;;

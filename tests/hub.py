@@ -44,7 +44,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                     self.hub.downloaded.append(wanted)
                 content = files[wanted].read_bytes()
                 return self.send(content, {"X-Repo-Commit": _COMMIT, "ETag": f'"{hashlib.sha1(content).hexdigest()}"'})
-        self.send_error(404)
+        self.send_response(404)
+        if path.startswith("/api/models/"):
+            self.send_header("X-Error-Code", "RepoNotFound")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
         return None
 
     def send(self, content: bytes, headers: dict[str, str] | None = None) -> None:

@@ -19,7 +19,7 @@ MOST_LINES = 400
 
 # Each part imports only from the parts before it.
 ORDER = (
-    "process", "compilers", "synonyms", "errors", "program_cache", "storage", "model_files", "families",
+    "process", "compilers", "synonyms", "errors", "extras", "program_cache", "storage", "model_files", "families",
     "config_values", "config_json", "quantization_config", "gliner_config", "encoder_config", "config", "sharding",
     "modeling", "tokenization", "data", "conversion", "recipes", "inference", "reports", "metrics", "tasks",
     "evaluation", "training", "compression", "export", "planning", "serving", "demo", "cli", "__main__",

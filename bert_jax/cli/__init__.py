@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import bert_jax
 from bert_jax import compilers, program_cache
@@ -65,7 +65,13 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line, and whose first word may stand for the flag `first_word`."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        first = self.get_default("first_word")
+        if first and args and not args[0].startswith("-"):
+            args = [first, *args]
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see {self.prog} --help)")
@@ -200,6 +206,8 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser, verbs = build_parser()
+    if not argv:
+        argv = ["--help"]
     verb = next((word for word in argv if not word.startswith("-")), "")
     if verb and verb not in verbs:
         raise InputError(f"no verb {verb!r}{did_you_mean(verb, verbs)}")

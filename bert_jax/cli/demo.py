@@ -5,6 +5,7 @@ from typing import Any
 
 from bert_jax.cli.verbs import add_verb
 from bert_jax.errors import InputError
+from bert_jax.extras import how_to_install
 
 
 def add_verbs(verbs: Any) -> None:
@@ -28,7 +29,7 @@ def run_demo(args: argparse.Namespace) -> None:
     import importlib.util
 
     if importlib.util.find_spec("sklearn") is None:
-        raise InputError("the demo needs scikit-learn for its baseline: pip install 'bert-jax[demo]'")
+        raise InputError(f"the demo needs scikit-learn for its baseline: {how_to_install('demo')}")
     from bert_jax import demo
 
     demo.main(args.workdir)

@@ -98,7 +98,7 @@ def add_verbs(verbs: Any) -> None:
     shards.add_shards(predict, "rows, as for --data")
     kept = predict.add_mutually_exclusive_group()
     kept.add_argument("--keep", default="", metavar="NAME[,NAME]",
-        help="input columns to copy to the output (default: id, idx, index, guid, uid and uuid)")  # fmt: skip
+        help="input columns to copy to the output (default: id, idx, index, guid, uid, uuid and *_id)")  # fmt: skip
     kept.add_argument("--keep-all", action="store_true", help="copy all input columns to the output")
 
 

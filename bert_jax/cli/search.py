@@ -114,7 +114,7 @@ def add_verbs(verbs: Any) -> None:
     add("--rerank-top-k", type=int, default=100, metavar="K",
         help="documents per query that the cross-encoder reads (default: %(default)s)")  # fmt: skip
     add("--keep-same-id", action="store_true",
-        help="rank the document that has the id of the query too; BEIR leaves it out")  # fmt: skip
+        help="rank documents with the id of the query though they are not relevant; BEIR leaves them out")  # fmt: skip
     add("--run-file", default="", metavar="FILE", help="file for the rankings, in the format of TREC runs")
     add_batching(scored)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from bert_jax.cli.verbs import add_dtype, add_verb
 from bert_jax.errors import InputError
+from bert_jax.extras import how_to_install
 from bert_jax.serving.settings import ServerSettings
 
 _KEY = "BERT_JAX_API_KEY"
@@ -63,6 +64,8 @@ def add_verbs(verbs: Any) -> None:
     add("--api-key", metavar="KEY", help=f"require Authorization: Bearer KEY (default: ${_KEY}, or none)")
     add("--auto-truncate", action="store_true",
         help="cut texts over the model's limit if a request does not say (default: an error)")  # fmt: skip
+    add("--token-ids", action="store_true",
+        help="accept token ids, of the model's own tokenizer, in place of texts (default: an error)")  # fmt: skip
     add("--batch-tokens", type=int, metavar="N", help="tokens in a batch (default: chosen for the device)")
     add("--batch-invariant", action="store_true",
         help="make answers bitwise independent of other requests; one text takes as long as a batch")  # fmt: skip
@@ -91,7 +94,7 @@ def run_serve(args: argparse.Namespace) -> None:
         from bert_jax.serving.server import serve
     except ImportError as error:
         raise InputError(
-            f"serve: expected the packages of pip install 'bert-jax[serve]', found no {error.name}"
+            f"serve: expected the packages of its extra, found no {error.name}: {how_to_install('serve')}"
         ) from None
     from bert_jax.serving.models import model_names, open_jax_model
     from bert_jax.serving.tasks import ServedTask
@@ -101,7 +104,9 @@ def run_serve(args: argparse.Namespace) -> None:
     names = map(_field, (*_LIMITS, *_CONNECTIONS, *_TIMES, "--allowed-hosts", "--allowed-origins"))
     given = {name: value for name in names if (value := getattr(args, name)) is not None}
     key = os.environ.get(_KEY, "") if args.api_key is None else args.api_key
-    settings = ServerSettings(args.host, args.port, key, args.auto_truncate, log_requests=not args.quiet, **given)
+    settings = ServerSettings(
+        args.host, args.port, key, args.auto_truncate, args.token_ids, log_requests=not args.quiet, **given
+    )
     task = ServedTask(args.task) if args.task else None
     models, batching = [], (args.batch_tokens, args.batch_invariant)
     for path, name in zip(args.models, model_names(args.models, args.name), strict=True):

@@ -14,6 +14,16 @@ from bert_jax.errors import InputError
 from bert_jax.training import stopping
 from bert_jax.training.stopping import Stop
 
+# Flags of `finetune` that change the recipe: flag -> the key, and the help.
+_TABLE = {
+    "--table": ("data.train", "table to learn from: the first word, without this flag, or a value of it"),
+    "--text": ("data.text_column", "column of the texts"),
+    "--pair": ("data.pair_column", "column of the second texts of pairs"),
+    "--label": ("data.label_column", "column of the labels"),
+    "--model": ("init_from", "model directory to start from"),
+    "--dev": ("data.dev", "table to evaluate on (default: a tenth of the rows)"),
+}
+
 
 def add_verbs(verbs: Any) -> None:
     """Declare the verbs of this module."""
@@ -33,9 +43,11 @@ def add_verbs(verbs: Any) -> None:
         "finetune",
         run_finetune,
         "fine-tune a model by a recipe",
-        "Starts from the model that the recipe key init_from names. Writes the same files to the work directory as "
+        "Starts from a model directory: --model, or the recipe key init_from. A table alone, as the first word, trains "
+        "a classifier of its texts, and holds out a tenth of the rows. Writes the same files to the work directory as "
         "`bert-jax pretrain`, and resumes a killed run in the same way.",
-        """bert-jax finetune --config classification --workdir runs/sst2 --config.init_from=bert-base/ \\
+        """bert-jax finetune reviews.csv --text review --label stars --model bert-base/ --out runs/reviews
+           bert-jax finetune --config classification --workdir runs/sst2 --config.init_from=bert-base/ \\
                --config.data.train=train.tsv --config.data.dev=dev.tsv
            bert-jax finetune --config classification:cola,CoLA --workdir runs/cola --config.init_from=bert-base/ \\
                --sweep seed=0,1,2 --sweep optimizer.learning_rate=2e-5,5e-5""",
@@ -52,6 +64,9 @@ def add_verbs(verbs: Any) -> None:
            bert-jax distill --config distil_text:texts.tsv,text --workdir runs/embed \\
                --config.distillation.teacher=path/to/all-MiniLM-L6-v2""",
     )
+    finetune.set_defaults(first_word="--table")
+    for flag, (key, text) in _TABLE.items():
+        finetune.add_argument(flag, metavar="NAME" if key.endswith("column") else "PATH", help=text)
     for parser in (finetune, distill):
         parser.add_argument(
             "--sweep",
@@ -64,12 +79,14 @@ def add_verbs(verbs: Any) -> None:
     for parser in (pretrain, finetune, distill):
         parser.add_argument(
             "--config",
-            required=True,
+            required=parser is not finetune,
             metavar="RECIPE[:ARG]",
             help="name of a recipe (`bert-jax config` lists them) or a recipe file; ARG is the "
             "argument of its get_config, for many recipes a data set and its directory: classification:sst2,DIR",
         )
-        parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run; local or gs://")
+        parser.add_argument(
+            "--workdir", "--out", required=True, metavar="DIR", help="work directory of the run; local or gs://"
+        )
         parser.add_argument("--quiet", action="store_true", help="show no progress bar")
         # Declared for the help only: the parser leaves these options unparsed, as their names are recipe keys.
         parser.add_argument(
@@ -144,7 +161,7 @@ def _sweep(args: argparse.Namespace, verb: str) -> None:
         raise InputError("--sweep: expected one host, found several; run a command for each value instead")
     _recipe(args, verb)
     grid = parse_grid(args.sweep)
-    rows = sweep(args.config, overrides_of(args.overrides), grid, args.workdir, progress=not args.quiet)
+    rows = sweep(args.config, _changes(args), grid, args.workdir, progress=not args.quiet)
     from rich.table import Table
 
     keys, metrics = list(rows[0].values), list(rows[0].mean)
@@ -159,7 +176,8 @@ def _recipe(args: argparse.Namespace, verb: str) -> Any:
     """Load the recipe of a command line, and check that it belongs to the verb: `distill` needs a teacher."""
     from bert_jax.recipes import PRETRAINING, load_recipe
 
-    recipe = load_recipe(args.config, overrides_of(args.overrides))
+    changes = _changes(args)
+    recipe = load_recipe(args.config, changes)
     if verb == "distill":
         if not recipe.distillation.teacher:
             raise InputError("config.distillation.teacher: expected the model directory of a teacher, found none")
@@ -168,6 +186,19 @@ def _recipe(args: argparse.Namespace, verb: str) -> Any:
     if own != verb:
         raise InputError(f"{args.config}: the task of this recipe is {recipe.task!r}; run it with `bert-jax {own}`")
     return recipe
+
+
+def _changes(args: argparse.Namespace) -> list[str]:
+    """Return the changes of the recipe that a command line asks for; set `args.config` where only a table is given."""
+    found = {key: getattr(args, flag.removeprefix("--"), None) for flag, (key, _) in _TABLE.items()}
+    given = {key: value for key, value in found.items() if value is not None}
+    if args.config is None and "data.train" not in given:
+        raise InputError("finetune: expected a table, or --config RECIPE, found neither")
+    if args.config is None:
+        args.config = "classification"
+        if "data.dev" not in given:
+            given["data.dev_share"] = "0.1"
+    return [f"--config.{key}={value}" for key, value in given.items()] + overrides_of(args.overrides)
 
 
 def overrides_of(words: list[str]) -> list[str]:

@@ -8,14 +8,13 @@ arXiv:2210.07316).
 """
 
 import functools
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
-from bert_jax.errors import InputError
+from bert_jax.extras import import_extra
 from bert_jax.inference import pipeline
 from bert_jax.inference.scoring import pair_similarities, similarities
 
@@ -62,7 +61,7 @@ class _MtebModel:
     @functools.cached_property
     def mteb_model_meta(self) -> Any:
         """Return mteb's description of the model. Raises InputError when mteb is not installed."""
-        meta, config = _mteb("mteb.models").ModelMeta, self._pipe.model.config
+        meta, config = import_extra("mteb.models", "mteb").ModelMeta, self._pipe.model.config
         given = {
             "name": f"bert_jax/{self._directory.split('/')[-1]}",
             "revision": self._revision or self._directory.replace("/", "__"),
@@ -126,7 +125,7 @@ class MtebEncoder(_MtebModel):
         """Compare vectors by the function in a column of _FUNCTIONS, or by ours if mteb has none."""
         name = self._pipe.model.settings.similarity
         if name in _FUNCTIONS:
-            return getattr(_mteb("mteb.similarity_functions"), _FUNCTIONS[name][column])(first, second)
+            return getattr(import_extra("mteb.similarity_functions", "mteb"), _FUNCTIONS[name][column])(first, second)
         return ours(name, np.asarray(first), np.asarray(second))
 
 
@@ -160,10 +159,3 @@ class MtebCrossEncoder(_MtebModel):
 
 def _texts(inputs: _BatchedTexts) -> list[str]:
     return [text for batch in inputs for text in batch["text"]]
-
-
-def _mteb(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise InputError("expected the package mteb, found none: pip install 'bert-jax[mteb]'") from None

@@ -1,6 +1,5 @@
 """Evaluate search: rank the documents of a retrieval set for its queries, and score the rankings."""
 
-import importlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.data.retrieval_sets import RetrievalSet, read_retrieval_set
 from bert_jax.errors import InputError, logger
+from bert_jax.extras import import_extra
 from bert_jax.inference import pipeline
 
 SEARCH_METRICS = ("ndcg@10", "mrr@10", "map@100", "recall@100")
@@ -182,11 +182,7 @@ def _measure(name: str) -> tuple[str, int]:
 
 
 def _trec_eval() -> Any:
-    try:
-        return importlib.import_module("pytrec_eval")
-    except ImportError:
-        message = "expected the package pytrec-eval-terrier, found none: pip install 'bert-jax[retrieval]'"
-        raise InputError(message) from None
+    return import_extra("pytrec_eval", "retrieval")
 
 
 def _mean(trec_eval: Any, judgements: Any, rankings: Mapping[str, Ranking], measure: str, cutoff: int) -> float:

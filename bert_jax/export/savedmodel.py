@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.export.extras import import_extra
 from bert_jax.export.signature import Runner, SourceModel, signature_of
 from bert_jax.export.stablehlo import PLATFORMS, flat_forward, flat_weights, without_locations
+from bert_jax.extras import import_extra
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.layers import erf_by_arithmetic
 

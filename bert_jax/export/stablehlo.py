@@ -14,8 +14,8 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats import safetensors_files
 from bert_jax.conversion.state_dict import nest
-from bert_jax.export.extras import import_extra
 from bert_jax.export.signature import Arrays, Runner, SourceModel, forward, signature_of
+from bert_jax.extras import import_extra
 from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.sharding import parameter_name
 

@@ -7,7 +7,7 @@ tensor names of families are in `bert_jax.conversion.names`.
 import re
 from typing import Any
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families.base import Family, Json, shown
 from bert_jax.families.bert import (
     ALBERT_FAMILY,
@@ -95,8 +95,8 @@ def family_of(hf: Json, where: object = "config.json") -> str:
     stated, classes = hf.get("model_type"), architectures_of(hf, where)
     found = None if stated is None else _of_model_type(stated, hf)
     if stated is not None and found is None:
-        known = ", ".join(FAMILIES)
-        raise InputError(f"{where}: expected model_type to be one of {known}, found {shown(stated)}")
+        near = did_you_mean(str(stated), FAMILIES)
+        raise InputError(f"{where}: model_type {shown(stated)} is not supported{near}")
     of_classes = [family for name in classes for family in FAMILIES if _is_class_of(name, family)]
     if stated is None and not of_classes:
         raise InputError(

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, SINGLE, TagScheme, read_scheme
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError, did_you_mean, logger
 
+_log = logger(__name__)
 ENTITY_METRICS = ("f1", "precision", "recall")
 TAGGING_METRICS = (*ENTITY_METRICS, "accuracy", "types")  # types: the first three for each type of entity, or each tag
 
@@ -21,6 +22,9 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
         InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.TAG_SCHEMES`.
     """
     fitting = ("accuracy", "types") if read_scheme(tags) is None else TAGGING_METRICS
+    if read_scheme(tags) is None and "O" in tags:
+        others = sorted((tag for tag in tags if tag != "O"), key=lambda tag: tag.partition("-")[0] in "BIESUL")
+        _log.warning("no F1 of entities: expected tags B-TYPE, I-TYPE and O, found %s", ", ".join(others[:3]))
     for name in names:
         if name not in fitting:
             what = "these tags, which are not of entities" if name in TAGGING_METRICS else "tagging"

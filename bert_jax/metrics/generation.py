@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.extras import how_to_install
 from bert_jax.tokenization import Tokenizer
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
@@ -28,7 +29,7 @@ def choose_text_metrics(names: Sequence[str]) -> tuple[str, ...]:
         if not _is_installed(_PACKAGES[name]):
             distribution = _PACKAGES[name].replace("_", "-")
             message = f"metrics: {name}: expected the package {distribution}, found none"
-            raise InputError(f"{message}: pip install 'bert-jax[generation]'")
+            raise InputError(f"{message}: {how_to_install('generation')}")
     return tuple(names) or tuple(name for name in TEXT_METRICS if _is_installed(_PACKAGES[name]))
 
 

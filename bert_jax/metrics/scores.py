@@ -9,7 +9,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.scoring import comparable, compare
 
 CLASSIFICATION = ("accuracy", "f1", "matthews", "macro_f1", "micro_f1", "weighted_f1")
-_USUAL = ("accuracy", "f1", "matthews")  # defaults of CLASSIFICATION
+_USUAL = ("accuracy", "f1", "matthews")  # defaults of CLASSIFICATION; macro_f1 where there are more than two classes
 MULTI_LABEL = ("accuracy", "micro_f1", "macro_f1", "weighted_f1")
 REGRESSION = ("pearson", "spearman", "mse")
 RETRIEVAL = ("retrieval_accuracy", "mrr")  # metrics of `retrieval_ranks`
@@ -116,7 +116,8 @@ def choose_metrics(
     elif several:
         fitting, usual = MULTI_LABEL, MULTI_LABEL[:3]
     elif num_labels != 2:
-        fitting, usual = (tuple(name for name in side if name != "f1") for side in (fitting, usual))
+        fitting = tuple(name for name in fitting if name != "f1")
+        usual = tuple("macro_f1" if name == "f1" else name for name in usual)
     for name in names:
         if name not in fitting:
             task = "regression" if regression else f"classification into {num_labels} labels"

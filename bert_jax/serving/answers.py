@@ -50,6 +50,12 @@ async def embed(
     """
     call.texts, call.model = len(texts) + len(ids), model.name
     call.service.check(model, call.texts)
+    if ids and not call.service.settings.token_ids:
+        raise Refusal(
+            Reason.INVALID,
+            "expected texts, found token ids, which mean nothing unless they are of this model's tokenizer: send texts "
+            "(LangChain: check_embedding_ctx_length=False), or serve with --token-ids",
+        )
     size, settings = model.config.sentence_embedding_size, model.settings
     if dimensions is not None and dimensions > size:
         raise Refusal(Reason.INVALID, f"dimensions: expected at most {size}, found {dimensions}")

@@ -20,6 +20,7 @@ class ServerSettings:
         api_key: key that requests must carry as `Authorization: Bearer KEY`; "" = none.
         auto_truncate: whether texts over the model's limit are cut if a request does not say; otherwise they are an
             error.
+        token_ids: whether requests may hold token ids in place of texts; they must be of the model's own tokenizer.
         max_body_bytes: most bytes in the body of a request.
         max_texts: most texts (or pairs) in a request.
         max_request_tokens: most tokens in a request, after truncation.
@@ -39,6 +40,7 @@ class ServerSettings:
     port: int = 8080
     api_key: str = dataclasses.field(default="", repr=False)
     auto_truncate: bool = False
+    token_ids: bool = False
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: int = 2 << 20

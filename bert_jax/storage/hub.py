@@ -8,6 +8,7 @@ from bert_jax import storage
 from bert_jax.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
+_SECONDS = 2.5  # in which the hub must be reached, and then answer
 # Patterns of the files that this package reads, besides the weights: settings and vocabularies, the numbered folders
 # of sentence-transformers with their own weights, those of BGE-M3, and adapters.
 _SETTINGS = [
@@ -56,15 +57,21 @@ def _download(hub_name: str, name: str) -> storage.Path:
     except ImportError:
         raise InputError(
             f"{name}: no such model directory, and huggingface_hub, which downloads models, is not installed"
-            f"{_how_to_get(hub_name)}"
+            f"{_how_to_get(hub_name, 'pip install huggingface_hub` and `')}"
         ) from None
     try:
         return storage.Path(_snapshot(hub_name))
     except Exception as error:  # huggingface_hub raises errors of several libraries
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        near = _near(storage.Path(hub_name))
+        if type(error).__name__ == "RepositoryNotFoundError":
+            raise InputError(
+                f"{name}: no such model directory, and no such model on the Hugging Face hub, unless it is private "
+                f"(`hf auth login`){near}"
+            ) from None
         raise InputError(
             f"{name}: no such model directory, and the Hugging Face hub did not provide it ({reason[:150]})"
-            f"{_near(storage.Path(hub_name))}{_how_to_get(hub_name)}"
+            f"{near}{_how_to_get(hub_name)}"
         ) from None
 
 
@@ -75,8 +82,9 @@ def _snapshot(hub_name: str) -> str:
     """
     import huggingface_hub
 
-    try:
-        files = huggingface_hub.HfApi().list_repo_files(hub_name)
+    try:  # one request, as the client tries a list of files again for 24 s
+        found = huggingface_hub.HfApi().model_info(hub_name, timeout=_SECONDS)
+        files = [file.rfilename for file in found.siblings or ()]
     except Exception as error:  # of several libraries
         try:
             return huggingface_hub.snapshot_download(hub_name, allow_patterns=_SETTINGS, local_files_only=True)
@@ -99,11 +107,11 @@ def _near(directory: storage.Path) -> str:
     return f"; did you mean {str(parent / near[0])!r}?" if near else ""
 
 
-def _how_to_get(name: str) -> str:
-    """Return a hint on how to download a model, for names that could be on the hub, or ""."""
+def _how_to_get(name: str, before: str = "") -> str:
+    """Return a hint on how to download a model, after other commands, for names that could be on the hub, or ""."""
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         return ""
     return (
-        "; to download a model of the Hugging Face hub, run `pip install huggingface_hub` and "
-        f"`hf download {name} --local-dir {name.split('/')[-1]}`"
+        f"; to download a model of the Hugging Face hub, run `{before}hf download {name} --local-dir "
+        f"{name.split('/')[-1]}` where it can be reached"
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bert_jax.errors import InputError, logger
+from bert_jax.extras import how_to_install
 
 URL_SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
 _CLIENTS = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
@@ -72,7 +73,7 @@ def filesystem(url: str) -> Any:
     except ImportError:
         extra = URL_SCHEMES.get(scheme, scheme)
         raise InputError(
-            f"{url}: {scheme}:// needs the package {_CLIENTS.get(scheme, scheme)}: pip install 'bert-jax[{extra}]'"
+            f"{url}: {scheme}:// needs the package {_CLIENTS.get(scheme, scheme)}: {how_to_install(extra)}"
         ) from None
 
 

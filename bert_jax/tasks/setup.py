@@ -3,7 +3,7 @@
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
@@ -326,7 +326,17 @@ def fine_tuning(
         save=save,
         data=functools.partial(fingerprints.of_fine_tuning, tokenizer, model.config, train, dev, lengths),
         classes=remembered.classes if remembered else {},
+        notes=tuple(_notes(model, loaded, dev)),
     )
+
+
+def _notes(model: Bert, loaded: Loaded | None, dev: Paddable | None) -> Iterator[str]:
+    """Yield what a user may not expect: parts without trained parameters, and a run that evaluates nothing."""
+    fresh = sorted(model.abstract_params().keys() - loaded.params.keys()) if loaded else []
+    if fresh:
+        yield f"freshly initialised: {', '.join(fresh)}"
+    if dev is None:
+        yield "nothing is evaluated: there is no data.dev, and data.dev_share, such as 0.1, holds out no rows"
 
 
 def steps_of_epochs(epochs: float, steps_per_epoch: float) -> int:

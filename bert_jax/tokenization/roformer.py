@@ -7,6 +7,7 @@ from typing import Any
 import tokenizers
 
 from bert_jax.errors import InputError
+from bert_jax.extras import how_to_install
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.backends import sep_and_cls, word_piece_backend
 from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer
@@ -75,7 +76,7 @@ def _rjieba() -> Any:
         import rjieba
     except ImportError:
         message = "expected the package rjieba, which segments the words of RoFormerTokenizer, found none"
-        raise InputError(f"{message}: pip install 'bert-jax[rjieba]'") from None
+        raise InputError(f"{message}: {how_to_install('rjieba')}") from None
     return rjieba
 
 

@@ -201,7 +201,7 @@ class _Run:
             self.log = MetricsLog(workdir, self.start, recipe.wandb, recipe.to_dict())
         self.bar = Bar(job.num_steps, self.start, progress, self.chrono)
         if self.log is not None and not self.log.has_events:
-            self.bar.say("no TensorBoard files: install bert-jax[tensorboard] for them")
+            self.bar.say("no TensorBoard files without tensorboardX: pip install tensorboardX")
         stop.say = self.bar.say
         if job.classes:
             self.bar.say(f"classes (rows): {list_counts(job.classes)}")

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import sharding
 from bert_jax.errors import InputError
+from bert_jax.extras import how_to_install
 from bert_jax.modeling import Bert, Electra, EncoderDecoder
 from bert_jax.recipes.checks import compares_rows
 from bert_jax.tasks.base import Job, Task
@@ -83,7 +84,7 @@ def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
     if recipe.best_metric and job.eval_source is None:
         raise InputError(f"config.best_metric: {recipe.best_metric!r} needs data to evaluate on, and there is none")
     if recipe.wandb and importlib.util.find_spec("wandb") is None:
-        raise InputError(f"config.wandb: {recipe.wandb!r} needs the package wandb: pip install 'bert-jax[wandb]'")
+        raise InputError(f"config.wandb: {recipe.wandb!r} needs the package wandb: {how_to_install('wandb')}")
 
 
 def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:

@@ -127,7 +127,6 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required: VERB"),
         (["pretrian"], "no verb 'pretrian'; did you mean 'pretrain'?"),
         (["train"], "no verb 'train'; did you mean 'finetune' or 'pretrain'?"),
         (["qa", "m"], "no verb 'qa'; did you mean 'answer'?"),
@@ -436,3 +435,35 @@ def test_only_a_classifier_writes_a_submission(models, capsys, tmp_path):
     run(capsys, *command, "--model", models["sequence_classification"])
     header, *rows = (tmp_path / "out.tsv").read_text().splitlines()
     assert header == "index\tprediction" and [row.split("\t")[0] for row in rows] == ["0", "1"]
+
+
+def test_a_table_alone_trains_a_classifier_and_holds_rows_out(tmp_path, capsys):
+    model, table = save_model(tmp_path / "bert", "encoder"), tmp_path / "reviews.csv"
+    table.write_text("review,stars\n" + "the film is good,5\nthe cat is bad,1\n" * 20)
+    short = ["--text", "review", "--label", "stars", "--model", model, "--config.num_steps=2",
+             "--config.data.max_seq_length=32"]  # fmt: skip
+    status, out, err = run(capsys, "finetune", str(table), *short, "--out", str(tmp_path / "run"), "--quiet")
+    assert status == 0 and "eval/accuracy" in out, err
+    recipe = json.loads((tmp_path / "run/config.json").read_text())
+    assert recipe["task"] == "classification" and recipe["data"]["dev_share"] == 0.1
+    again = tmp_path / "again"  # a value may be a word of its own, and the recipe and the table to score may be named
+    words = [
+        "--config",
+        "classification",
+        "--config.data.train",
+        str(table),
+        "--workdir",
+        str(again),
+        "--dev",
+        str(table),
+    ]
+    assert run(capsys, "finetune", *words, *short, "--quiet")[0] == 0
+    assert json.loads((again / "config.json").read_text())["data"]["dev_share"] == 0
+    assert "expected a table, or --config RECIPE" in refused(capsys, "finetune", "--out", str(tmp_path / "none"))
+    assert "nowhere.csv" in refused(capsys, "finetune", "nowhere.csv", *short, "--out", str(tmp_path / "none"))
+
+
+def test_without_a_verb_the_verbs_are_listed(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0 and "finetune" in capsys.readouterr().out

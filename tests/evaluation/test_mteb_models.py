@@ -76,7 +76,7 @@ def test_scores_of_a_cross_encoder(place):
 
 def test_without_mteb(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb.models", None)
-    with pytest.raises(InputError, match=r"expected the package mteb, found none: pip install 'bert-jax\[mteb\]'"):
+    with pytest.raises(InputError, match=r"expected the package mteb: pip install .*\[mteb\]'; found"):
         MtebEncoder(place / "embedding").mteb_model_meta  # noqa: B018
 
 

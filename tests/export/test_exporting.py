@@ -18,6 +18,7 @@ from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.export import checking
 from bert_jax.export.exporting import EXPORT_FORMATS, export_model
+from bert_jax.extras import how_to_install
 from bert_jax.inference import from_pretrained
 from bert_jax.quantization_config import Quantization
 
@@ -200,7 +201,7 @@ def test_a_missing_package_is_named_with_its_command(format, package, tmp_path, 
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["export", str(classifier), "--out", str(tmp_path / "out"), "--format", format]) == 2
     error = capsys.readouterr().err
-    assert f"expected the package {package}" in error and f"pip install 'bert-jax[{format}]'" in error
+    assert f"expected the package {package}: {how_to_install(format)}; found" in error
 
 
 def test_an_encoder_without_a_trained_pooler_has_no_pooler_output(tmp_path, write_small):

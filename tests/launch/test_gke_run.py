@@ -405,3 +405,10 @@ def test_stop_lets_the_run_save_and_says_when_it_does_not_end(going):
     result = going.launch("stop", "my-slice")
     assert result.returncode == 1
     assert "has not ended in 20 s" in result.stderr
+
+
+def test_a_workdir_on_the_disk_of_each_host_is_refused(rented):
+    result = rented.launch(*RUN[:-1], "/home/me/base")
+    assert result.returncode == 2 and "hosts write to it" in result.stderr, result.stderr
+    result = rented.launch(*RUN[:-1], "/shared/base", SHARED_WORKDIR="1")
+    assert result.returncode == 0, result.stderr

@@ -89,7 +89,7 @@ def test_two_hosts_of_a_slice_go_on_after_one_is_told_to_stop(cloud, real, recip
         }  # fmt: skip
     words = ("pretrain", "--config", str(recipe), "--workdir", str(workdir), "--quiet")
     for line in (("create", "--type=v5litepod-16", "--yes"), ("setup",), ("run", *words)):
-        result = cloud.launch(line[0], "my-slice", *line[1:], SETTLE_SECONDS="1")
+        result = cloud.launch(line[0], "my-slice", *line[1:], SETTLE_SECONDS="1", SHARED_WORKDIR="1")
         assert result.returncode == 0, result.stderr
     eventually(lambda: steps(workdir), timeout=120)
     on_hosts = [cloud.home(host) / "bert_jax_run" for host in range(2)]

@@ -241,3 +241,19 @@ def test_which_variables_are_secrets_is_said_by_name(slice_of_two):
     result = slice_of_two.launch(*RUN, SECRETS="MINE HF_TOKEN", MINE="1", WANDB_API_KEY="2")
     assert result.returncode == 0, result.stderr
     assert slice_of_two.runs(0)[0]["secrets"] == {"MINE": "1"}
+
+
+@pytest.mark.parametrize("words", [["--workdir", "runs/base"], ["--workdir=/home/me/base"], ["--out", "~/base"]])
+def test_a_workdir_on_the_disk_of_each_host_is_refused(slice_of_two, words):
+    command = (*RUN[:5], *words)
+    result = slice_of_two.launch(*command)
+    assert result.returncode == 2 and "2 hosts write to it" in result.stderr, result.stderr
+    assert not any(slice_of_two.runs(host) for host in range(2))
+    result = slice_of_two.launch(*command, SHARED_WORKDIR="1")
+    assert result.returncode == 0, result.stderr
+
+
+def test_one_host_may_write_to_its_disk(cloud):
+    cloud.rent(hosts=1)
+    result = cloud.launch(*RUN[:5], "--workdir", "runs/base")
+    assert result.returncode == 0, result.stderr

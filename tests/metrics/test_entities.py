@@ -108,3 +108,12 @@ def test_nothing_true_and_nothing_found():
     found = entities.tagging_scores(entities.TAGGING_METRICS, names_of("BI"), nothing, nothing)
     assert found.pop("accuracy") == 1
     assert set(found.values()) == {0.0} and len(found) == 3 + 3 * len(TYPES)
+
+
+@pytest.mark.parametrize(
+    "names", [("O", "B_PER", "I_PER"), ("O", "PER-B", "PER-I"), ("O", "PERSON", "PLACE"), ("O", "B-PER", "X-LOC")]
+)
+def test_tags_of_no_scheme_are_named(caplog, names):
+    assert entities.choose_tagging_metrics((), names) == ("accuracy",)
+    wrong = next(name for name in names[1:] if name != "B-PER")
+    assert "no F1 of entities: expected tags B-TYPE, I-TYPE and O, found" in caplog.text and wrong in caplog.text

@@ -38,7 +38,7 @@ def test_constant_answers_score_zero_without_warnings():
 
 def test_choosing_metrics():
     assert metrics.choose_metrics((), regression=False, num_labels=2) == ("accuracy", "f1", "matthews")
-    assert metrics.choose_metrics((), regression=False, num_labels=3) == ("accuracy", "matthews")
+    assert metrics.choose_metrics((), regression=False, num_labels=3) == ("accuracy", "macro_f1", "matthews")
     assert metrics.choose_metrics((), regression=True, num_labels=1) == ("pearson", "spearman", "mse")
     assert metrics.choose_metrics(["matthews"], regression=False, num_labels=2) == ("matthews",)
     with pytest.raises(InputError, match=r"'acuracy' is not a metric of classification.*did you mean 'accuracy'"):
@@ -58,7 +58,8 @@ def test_f1_of_several_classes_equals_scikit_learn():
 
 
 def test_the_best_metric_is_measured_too():
-    assert metrics.choose_metrics((), False, 3, best="macro_f1") == ("accuracy", "matthews", "macro_f1")
+    assert metrics.choose_metrics((), False, 3, best="weighted_f1") == (
+        "accuracy", "macro_f1", "matthews", "weighted_f1")  # fmt: skip
     assert metrics.choose_metrics(("accuracy",), False, 2, best="accuracy") == ("accuracy",)
     with pytest.raises(InputError, match=r"config\.best_metric: 'f1' is not measured; known: accuracy, macro_f1,"):
         metrics.choose_metrics((), False, 3, best="f1")

@@ -27,5 +27,5 @@ def models(tmp_path_factory, write_small) -> dict[str, Path]:
 def server(models, tmp_path_factory) -> Iterator[served.Process]:
     """`bert-jax serve` of all models."""
     log = tmp_path_factory.mktemp("log") / "server.jsonl"
-    with served.process(log, *map(str, models.values()), "--batch-tokens", "32") as process:
+    with served.process(log, *map(str, models.values()), "--batch-tokens", "32", "--token-ids") as process:
         yield process

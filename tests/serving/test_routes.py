@@ -9,6 +9,7 @@ import jsonschema
 import numpy as np
 import openai
 import pytest
+from served import StandIn, running, stand_in_model
 
 from bert_jax import pipeline
 from bert_jax.serving.app import APIS
@@ -135,6 +136,15 @@ def test_tei_predict(client, models):
     raw = post(client, "/predict", inputs="a dog", model="classes", raw_scores=True)
     shares = np.exp([item["score"] for item in raw])
     np.testing.assert_allclose(shares / shares.sum(), [item["score"] for item in batch[0]], atol=1e-6)
+
+
+def test_token_ids_are_refused_unless_the_server_was_told_to_take_them(tiny_tokenizer):
+    with running([stand_in_model(tiny_tokenizer, StandIn())]) as address:
+        for path, body in (("/v1/embeddings", {"input": [[5, 6]]}), ("/v1/embeddings", {"input": [5, 6]}),
+                           ("/embed", {"inputs": [[5, 6], [7]]})):  # fmt: skip
+            answer = httpx.post(f"{address}{path}", json=body)
+            assert answer.status_code in (400, 422) and "check_embedding_ctx_length=False" in answer.text
+        assert httpx.post(f"{address}/embed", json={"inputs": "a cat"}).status_code == 200
 
 
 def test_rerank_in_both_shapes(client, models):

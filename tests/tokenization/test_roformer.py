@@ -88,7 +88,5 @@ def test_a_saved_copy_is_the_same(folder, tmp_path, shared_data):
 
 def test_without_the_package(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "rjieba", None)
-    with pytest.raises(
-        InputError, match=r"expected the package rjieba, .*found none: pip install 'bert-jax\[rjieba\]'"
-    ):
+    with pytest.raises(InputError, match=r"expected the package rjieba, .*found none: pip install .*\[rjieba\]'"):
         load_tokenizer(folder)

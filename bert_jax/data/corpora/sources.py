@@ -30,6 +30,7 @@ from bert_jax.data.corpora.saved_datasets import read_arrow_documents, saved_fil
 from bert_jax.data.json_files import JsonLayout, json_layout_of
 from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.extras import how_to_install
 from bert_jax.storage import COMPRESSED
 
 _TEXT_KINDS: dict[str, Callable[..., Iterator[Document]]] = {
@@ -228,8 +229,8 @@ def _read_web_archive(path: storage.PathLike, invalid: readers.Invalid = readers
     try:
         from bert_jax.data.corpora import web_archives
     except ImportError as error:
-        raise InputError(f"{path}: expected libraries that read web archives: pip install 'bert-jax[web]' ({error})"
-                         ) from None  # fmt: skip
+        expected = f"{path}: expected libraries that read web archives"
+        raise InputError(f"{expected}: {how_to_install('web')} ({error})") from None
     return web_archives.read_web_archive(path, invalid)
 
 

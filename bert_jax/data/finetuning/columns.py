@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ _LABEL_NAMES = (
     "score", "gold_label", "tag", "tags", "y",
 )  # fmt: skip
 _ID_NAMES = ("id", "idx", "index", "guid", "uid", "uuid")
+_ID_ENDING = re.compile(r".*([_ -]id|[a-z]I[dD])")  # review_id, reviewId
 _NEAR = 0.75  # similarity above which a name is probably a misspelling
 _MAX_SHOWN = 12  # columns in a message
 
@@ -49,7 +51,7 @@ class Columns:
         encoding: the encoding of a TSV, CSV or JSON lines; "" = UTF-8, or the encoding of a byte order mark.
         optional_label: whether a row may have no label, which is then read as "".
         keep: columns that are copied to the answers unchanged.
-        keep_others: the other columns to copy: `none`, `ids` (the columns named in `_ID_NAMES`) or `all`.
+        keep_others: the other columns to copy: `none`, `ids` (named in `_ID_NAMES`, or as in `review_id`) or `all`.
         option: how a user sets one of these, for messages: `command_line` or `recipe_key`.
         roles: `text`, `pair` or `label` -> its name in options, where it differs.
     """
@@ -97,8 +99,10 @@ class Columns:
         """Return the columns to copy to the answers, given the columns of the table."""
         if self.keep_others == "all":
             return tuple(found)
-        ids = [name for name in found if name.lower() in _ID_NAMES] if self.keep_others == "ids" else []
-        return tuple(dict.fromkeys((*ids, *self.keep)))
+        ids = []
+        if self.keep_others == "ids":
+            ids = [name for name in found if name.lower() in _ID_NAMES or _ID_ENDING.fullmatch(name)]
+        return tuple(dict.fromkeys((*(name for name in ids if name not in self.wanted), *self.keep)))
 
     def carried(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the input columns to copy into a row's prediction: name -> value."""

@@ -10,6 +10,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.data.corpora.readers import Document
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.extras import how_to_install
 
 _JUDGED = 1000  # characters of a document from which its language follows
 LANGUAGE = "language"  # name of the filter by language
@@ -105,7 +106,7 @@ def _has_language(languages: tuple[str, ...]) -> Callable[[str], bool]:
         import py3langid
     except ImportError as error:
         raise InputError(
-            f"languages: expected the library that identifies them: pip install 'bert-jax[languages]' ({error})"
+            f"languages: expected the library that identifies them: {how_to_install('languages')} ({error})"
         ) from None
     known = {name for name, _ in py3langid.rank("")}
     for language in languages:

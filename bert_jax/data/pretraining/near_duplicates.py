@@ -16,6 +16,7 @@ import numpy as np
 from bert_jax.data.corpora.readers import Document
 from bert_jax.data.pretraining.removal import REPEATED
 from bert_jax.errors import InputError
+from bert_jax.extras import how_to_install
 
 _VALUES = 128  # of a signature
 _RUN = 5  # words, as Lee et al. 2022 (arXiv:2107.06499), appendix A
@@ -137,6 +138,6 @@ def _datasketch() -> tuple[Any, Any]:
     try:
         from datasketch import MinHash
     except ImportError:
-        raise InputError("--deduplicate near: expected datasketch, which estimates similarity: pip install "
-                         "'bert-jax[deduplication]'") from None  # fmt: skip
+        expected = "--deduplicate near: expected datasketch, which estimates similarity"
+        raise InputError(f"{expected}: {how_to_install('deduplication')}") from None
     return MinHash, MinHash(_VALUES, seed=1, scheme="affine32").permutations

@@ -32,6 +32,7 @@ from bert_jax.data.pretraining.steps import (
 from bert_jax.data.pretraining.units import HeldOut, Unit, UnitReader, UnitSummary, cut_units
 from bert_jax.data.pretraining.work import Workers
 from bert_jax.errors import InputError
+from bert_jax.extras import how_to_install
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 
@@ -174,7 +175,7 @@ def _import_beam() -> Any:
     try:
         from bert_jax.data.pretraining import beam
     except ImportError as error:
-        raise InputError(f"--beam: expected Apache Beam: pip install 'bert-jax[beam]' ({error})") from None
+        raise InputError(f"--beam: expected Apache Beam: {how_to_install('beam')} ({error})") from None
     return beam
 
 

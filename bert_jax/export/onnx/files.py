@@ -1,10 +1,10 @@
 """The ONNX files of an exported folder, with the names that optimum and transformers.js expect."""
 
 from bert_jax import storage
-from bert_jax.export.extras import import_extra
 from bert_jax.export.onnx.int8 import quantize_dynamically, quantize_statically
 from bert_jax.export.onnx.model import onnx_model, write_onnx
 from bert_jax.export.signature import Arrays, Runner, SourceModel, as_int64
+from bert_jax.extras import import_extra
 
 FOLDER = "onnx"
 ONNX_FILES = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.export.extras import import_extra
+from bert_jax.extras import import_extra
 
 OPSET = 17  # the first with LayerNormalization; onnxruntime 1.12 and later, and onnxruntime-web, run it
 _IR_VERSION = 8  # of ONNX's file format, that of opset 17

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.export.extras import import_extra
 from bert_jax.export.onnx.encoder import WORDS
 from bert_jax.export.onnx.model import MOST_BYTES_INSIDE, write_onnx
 from bert_jax.export.signature import Arrays, as_int64
+from bert_jax.extras import import_extra
 
 # Weights have 7 bits: with 8, CPUs without VNNI overflow in sums of products. One scale per output of a dense layer.
 _WEIGHTS = {"per_channel": True, "reduce_range": True}

@@ -7,12 +7,12 @@ import numpy as np
 import bert_jax
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.export.extras import import_extra
 from bert_jax.export.onnx.encoder import add_embeddings, add_encoder
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.heads import add_head
 from bert_jax.export.onnx.questions import add_global_tokens, add_question_types, check_attention
 from bert_jax.export.signature import signature_of
+from bert_jax.extras import import_extra
 from bert_jax.modeling import Params
 
 # A protocol buffer holds 2 GiB at most: the parameters of a larger model are in a file beside the graph.

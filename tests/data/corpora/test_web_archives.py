@@ -133,5 +133,5 @@ def test_without_its_libraries(opened, monkeypatch):
     monkeypatch.setitem(sys.modules, "warcio.archiveiterator", None)
     monkeypatch.delitem(sys.modules, "bert_jax.data.corpora.web_archives", raising=False)
     monkeypatch.delattr(corpora, "web_archives", raising=False)
-    with pytest.raises(InputError, match=r"a\.warc: expected libraries .* pip install 'bert-jax\[web\]'"):
+    with pytest.raises(InputError, match=r"a\.warc: expected libraries .* pip install .*\[web\]'"):
         list(opened(text("One.")))

@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import json
 
@@ -160,3 +161,11 @@ def test_an_array_of_objects(tmp_path):
     assert found == list(read_examples(write(tmp_path / "b.jsonl", json.dumps(rows)), Columns("sentence", "", "label")))
     with pytest.raises(InputError, match=r"c\.json: row 2: expected a field 'label'"):
         list(read_examples(write(tmp_path / "c.json", '[{"label": "x"}, {}]'), Columns("label")))
+
+
+def test_columns_of_ids_are_kept():
+    header = ["review_id", "text", "ID", "reviewId", "user id", "valid", "rapid", "stars", "class_id"]
+    columns = Columns("text", "", "class_id", keep_others="ids")
+    assert columns.kept(header) == ("review_id", "ID", "reviewId", "user id")
+    assert dataclasses.replace(columns, keep=("stars",)).kept(header)[-1] == "stars"
+    assert dataclasses.replace(columns, keep_others="none").kept(header) == ()

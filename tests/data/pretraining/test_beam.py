@@ -16,6 +16,7 @@ from bert_jax.data.corpora.sources import Corpus, open_corpus
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
+from bert_jax.extras import how_to_install
 
 pytest.importorskip("apache_beam")
 OPTIONS = {"shard_bytes": 5000, "dupe_factor": 1, "max_seq_length": (32, 64), "validation_fraction": 0.05}
@@ -122,4 +123,4 @@ def test_what_beam_cannot_do(folder, tiny_tokenizer, tmp_path, monkeypatch, caps
     monkeypatch.delitem(sys.modules, "bert_jax.data.pretraining.beam", raising=False)
     monkeypatch.delattr("bert_jax.data.pretraining.beam", raising=False)
     assert main([*words, "--beam=--runner=DirectRunner"]) != 0
-    assert "--beam: expected Apache Beam: pip install 'bert-jax[beam]'" in capsys.readouterr().err
+    assert f"--beam: expected Apache Beam: {how_to_install('beam')}" in capsys.readouterr().err

@@ -1,0 +1,48 @@
+"""Optional packages: how a user installs them."""
+
+import importlib
+import importlib.metadata
+import json
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from bert_jax.errors import InputError
+
+
+def how_to_install(extra: str) -> str:
+    """Return the pip command for an extra of bert-jax, from where the installed package came.
+
+    A name alone would be looked up on an index, where a package of that name may be somebody else's.
+    """
+    try:
+        text = importlib.metadata.distribution("bert-jax").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        text = None
+    came: dict[str, Any] = json.loads(text) if text else {}
+    url, package = str(came.get("url", "")), f"bert-jax[{extra}]"
+    if url.startswith("file:"):
+        package = urllib.request.url2pathname(urllib.parse.urlsplit(url).path) + f"[{extra}]"
+    elif "vcs_info" in came:
+        package += f" @ {came['vcs_info']['vcs']}+{url}@{came['vcs_info']['commit_id']}"
+    elif url:
+        package += f" @ {url}"
+    editable = "--editable " if came.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}'{package}'"
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module of an optional package.
+
+    Args:
+        module: its dotted name.
+        extra: the extra of bert-jax that installs the package.
+
+    Raises:
+        InputError: the package is not installed; the message has the pip command.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise InputError(f"expected the package {package}: {how_to_install(extra)}; found {error}") from None
