@@ -7,9 +7,10 @@ from typing import NamedTuple
 from bert_jax import storage
 from bert_jax.conversion.names import NAME_TABLES, PLACEHOLDERS, Names, numbers_of
 from bert_jax.conversion.names.table import Tensors
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 from bert_jax.families import FAMILIES, Json, architectures_of, family_of
 
+_log = logger(__name__)
 # Prefixes that wrappers add to tensor names: DataParallel, torch.compile, Lightning, DeepSpeed, sentence-transformers.
 _WRAPPERS = ("module.", "_orig_mod.", "model.", "_forward_module.", "0.", "auto_model.")
 # A field of BertConfig, the parameter whose shape implies it, and the axis of the foreign tensor; the first that the
@@ -169,7 +170,10 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
             )
     for field in kind.required:
         if hf.get(keys[field]) is None:
-            raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
+            if field not in kind.assumed:
+                raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
+            hf[keys[field]] = kind.assumed[field]
+            _log.warning("%s: no %s: %s, the default of transformers", where, keys[field], kind.assumed[field])
     _check_head_size(hf, keys["num_attention_heads"], NAME_TABLES[family], tensors, where)
     table, names = "embeddings/position_embeddings/embedding", NAME_TABLES[family]
     has_speeds = tensor_name(names, "encoder/inverse_frequencies") in tensors  # beside them, a table is not used

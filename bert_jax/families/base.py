@@ -38,6 +38,7 @@ class Family:
         fresh: keys of the `config.json` of a new model that differ from `defaults`.
         classes: prefix of the names of Hugging Face classes.
         required: fields that `config.json` must have, since neither the weights nor a default of the family imply them.
+        assumed: required field -> the default of transformers, which a `config.json` without its key means.
         reads: function from a `config.json` with defaults to further fields.
         writes: function from the fields of a config to further keys.
         model_type: model_type of the `config.json` that is written; "" = the family's name.
@@ -58,6 +59,7 @@ class Family:
     fresh: Json = dataclasses.field(default_factory=dict)
     classes: str = ""
     required: tuple[str, ...] = ("num_attention_heads", "hidden_act")
+    assumed: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"hidden_act": "gelu"})
     reads: Callable[[Json], Json] = lambda hf: {}
     writes: Callable[[Json], Json] = lambda fields: {}
     model_type: str = ""

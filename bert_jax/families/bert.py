@@ -66,6 +66,7 @@ ALBERT_FAMILY = Family(
     keys=keys_with("embedding_size", "num_hidden_groups", "inner_group_num",
                    classifier_dropout="classifier_dropout_prob"),
     required=("num_attention_heads", "hidden_act", "num_hidden_layers"),
+    assumed={"hidden_act": "gelu_new"},
     defaults={"vocab_size": 30000, "embedding_size": 128, "num_hidden_layers": 12, "num_hidden_groups": 1,
               "inner_group_num": 1, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0,
               "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.1},

@@ -10,6 +10,7 @@ BIG_BIRD_FAMILY = Family(
         "attention_type", "block_size", "num_random_blocks", "rescale_embeddings", "sep_token_id", "qkv_bias",
         qkv_bias="use_bias",
     ),
+    assumed={"hidden_act": "gelu_new"},
     defaults={"vocab_size": 50358, "hidden_act": "gelu_new", "max_position_embeddings": 4096, "sep_token_id": 66,
               "attention_type": "block_sparse", "block_size": 64, "num_random_blocks": 3},
 )  # fmt: skip

@@ -36,6 +36,7 @@ EUROBERT_FAMILY = Family(
         "attention_bias", "mlp_bias", without=("type_vocab_size",), layer_norm_eps="rms_norm_eps",
         attention_probs_dropout_prob="attention_dropout",
     ),
+    assumed={"hidden_act": "silu"},
     defaults={"vocab_size": 128256, "num_attention_heads": 12, "hidden_act": "silu", "hidden_dropout_prob": 0.0,
               "attention_dropout": 0.0, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "pad_token_id": 128001,
               "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},

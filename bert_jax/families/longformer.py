@@ -30,6 +30,7 @@ LONGFORMER_FAMILY = Family(
     fixed=ROBERTA_HEADS,
     keys=keys_with("max_global_tokens", "sep_token_id", without=("classifier_dropout",)),
     required=ROBERTA_FAMILY.required,
+    assumed=ROBERTA_FAMILY.assumed,
     defaults={"vocab_size": 50265, "pad_token_id": 1, "sep_token_id": 2, "max_position_embeddings": 4098,
               "layer_norm_eps": 1e-5, "type_vocab_size": 1, "num_hidden_layers": 12, "attention_window": 512,
               "max_global_tokens": 128},

@@ -41,6 +41,7 @@ MOBILEBERT_FAMILY = Family(
         "intra_bottleneck_size", "num_feedforward_networks", "norm", "pooler_dense",
         norm="normalization_type", pooler_dense="classifier_activation",
     ),
+    assumed={"hidden_act": "relu"},
     defaults={"embedding_size": 128, "hidden_size": 512, "num_hidden_layers": 24, "num_attention_heads": 4,
               "intermediate_size": 512, "hidden_act": "relu", "hidden_dropout_prob": 0.0, "trigram_input": True,
               "use_bottleneck": True, "intra_bottleneck_size": _SIZE, "key_query_shared_bottleneck": True,

@@ -6,6 +6,7 @@ from bert_jax.families.roberta import ROBERTA_FAMILY, ROBERTA_HEADS
 MPNET_FAMILY = Family(
     classes="MPNet",
     required=ROBERTA_FAMILY.required,
+    assumed=ROBERTA_FAMILY.assumed,
     fixed=ROBERTA_HEADS | {"type_vocab_size": 0, "relative_attention_buckets": 32},
     keys=keys_with(without=("type_vocab_size", "classifier_dropout")),
     defaults={"vocab_size": 30527, "pad_token_id": 1, "max_position_embeddings": 514},

@@ -8,8 +8,8 @@ ROBERTA_HEADS = {"classifier_summary": "tanh", "drop_before_summary": True, "hea
 ROBERTA_FAMILY = Family(
     fixed=ROBERTA_HEADS,
     classes="Roberta",
-    # Its authors' epsilon is 1e-5, and that of transformers where the key is missing 1e-12.
     required=("num_attention_heads", "hidden_act", "layer_norm_eps"),
+    assumed={"hidden_act": "gelu", "layer_norm_eps": 1e-12},  # its authors' epsilon is 1e-5
     defaults={"vocab_size": 50265, "pad_token_id": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5},
     position_offset=lambda hf: whole_number(hf, "pad_token_id") + 1,
 )
@@ -25,4 +25,6 @@ XLM_ROBERTA_FAMILY = _like_roberta("XLMRoberta", 250002)
 CAMEMBERT_FAMILY = _like_roberta("Camembert", 32005)
 DATA2VEC_TEXT_FAMILY = _like_roberta("Data2VecText")
 ROBERTA_PRELAYERNORM_FAMILY = _like_roberta("RobertaPreLayerNorm", fixed={"norm_placement": "pre"})
-XLM_ROBERTA_XL_FAMILY = _like_roberta("XLMRobertaXL", 250880, PRE_NORM)
+XLM_ROBERTA_XL_FAMILY = dataclasses.replace(
+    _like_roberta("XLMRobertaXL", 250880, PRE_NORM), assumed={"hidden_act": "gelu", "layer_norm_eps": 1e-5}
+)

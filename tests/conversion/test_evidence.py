@@ -51,7 +51,7 @@ def test_groups_of_layers_that_the_tensors_contradict(tmp_path, field, found):
 
 @pytest.mark.parametrize(
     ("family", "key"),
-    [("bert", "num_attention_heads"), ("roberta", "layer_norm_eps"), ("distilbert", "activation"),
+    [("bert", "num_attention_heads"), ("roberta", "num_attention_heads"), ("distilbert", "n_heads"),
      ("albert", "num_hidden_layers")],
 )  # fmt: skip
 def test_what_no_tensor_shows_has_to_be_said(tmp_path, family, key):
@@ -59,6 +59,25 @@ def test_what_no_tensor_shows_has_to_be_said(tmp_path, family, key):
     edit(tmp_path / "model", **{key: None})
     with pytest.raises(InputError, match=f"config.json: expected {key}, which the weights do not imply, found none"):
         load_pretrained(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("family", "field"),
+    [(name, field) for name, kind in FAMILIES.items() for field in kind.required if field in kind.assumed],
+)
+def test_keys_for_which_transformers_has_a_default(tmp_path, caplog, family, field):
+    kind = FAMILIES[family]
+    key, value = kind.keys[field], kind.assumed[field]
+    changes = {"embedding_size": 4} if family in ("electra", "albert") else {}
+    write_model(tmp_path / "model", family, **changes)
+    edit(tmp_path / "model", **{key: value})
+    stated = load_pretrained(tmp_path / "model")
+    edit(tmp_path / "model", **{key: None})
+    assert load_pretrained(tmp_path / "model").config == stated.config
+    assert f"config.json: no {key}: {value}, the default of transformers" in caplog.text
+    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
+    if family not in ("neobert", "nomic-moe"):  # which transformers does not have
+        assert getattr(transformers.AutoConfig.for_model(kind.model_type or family), key) == value
 
 
 @pytest.mark.parametrize("family", FAMILIES)
