@@ -13,7 +13,6 @@ from bert_jax.modeling.positions import Positions
 from bert_jax.sharding import device_kind, device_share
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
-_DROPPING = ("xla", "fused")
 _AMPERE = 8  # the compute capability from which on GPUs have cuDNN's flash attention
 _WIDEST_HEAD = 128  # that it supports on all of them
 LOCAL = "local"  # replaces xla if the window is small relative to the length
@@ -109,16 +108,18 @@ def _cheapest(config: BertConfig, compute: Compute, mask: AttentionMask, length:
 def _unfit(
     backend: str, config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool
 ) -> str | None:
-    """Return why a backend cannot be used, or None."""
+    """Return why a backend cannot be used, or None. The backend xla has no bounds, and its length may be symbolic."""
+    if backend == "xla":
+        return None
     platform = _PLATFORMS.get(backend, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
-    if config.relative_positions and backend != "xla" and not (backend == "fused" and config.pos_att_type):
+    if config.relative_positions and not (backend == "fused" and config.pos_att_type):
         alibi = config.position_embedding_type == "alibi"
         return f"does not support {'positions of type alibi' if alibi else 'relative positions'}"
-    if backend != "xla" and (mask.global_tokens is not None or _blocks(mask, config, length) is not None):
+    if mask.global_tokens is not None or _blocks(mask, config, length) is not None:
         return "does not support tokens with global attention, nor block-sparse attention"
-    if drops and backend not in _DROPPING:
+    if drops and backend != "fused":
         return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
                 f"{config.attention_probs_dropout_prob}")  # fmt: skip
     columns = device_share(config.num_attention_heads, "heads") * config.head_size

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_models import write_model
 
 from bert_jax.cli import main
 from bert_jax.cli.export import _FORMATS
@@ -80,6 +81,15 @@ def test_the_inputs_are_those_that_the_tokenizer_gives(tmp_path, write_small, fo
 
         session = onnxruntime.InferenceSession(tmp_path / "out" / exported.path)
         assert {given.name for given in session.get_inputs()} == {"input_ids", "attention_mask"}
+
+
+@pytest.mark.parametrize("format", ["onnx", "stablehlo"])
+@pytest.mark.parametrize("window", [1, 4, 8])
+def test_padding_whose_window_has_no_token_is_not_compared(tmp_path, format, window):
+    pytest.importorskip("onnxruntime", reason=ONNX)
+    write_model(tmp_path / "model", "modernbert", "masked_lm", local_window=window, max_position_embeddings=64)
+    (exported,) = export_model(tmp_path / "model", tmp_path / "out", format)
+    assert exported.difference is not None and exported.difference.largest < 1e-5
 
 
 def test_an_onnx_directory(tmp_path, write_small, monkeypatch, capsys):

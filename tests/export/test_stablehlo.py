@@ -9,6 +9,7 @@ from small_models import SHAPE
 from bert_jax.config import BertConfig
 from bert_jax.export.signature import example_inputs, forward
 from bert_jax.export.stablehlo import PLATFORMS, flat_weights, stablehlo_program
+from bert_jax.families import FAMILIES
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.layers import erf_by_arithmetic, gelu
 
@@ -52,6 +53,28 @@ def test_any_batch_and_length(family, head, fields):
         assert found.keys() == expected.keys()
         for name, values in found.items():
             np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+LONG = [family for family in FAMILIES if family != "big_bird"]  # whose attention of long sequences is refused
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("deberta-v2", "modernbert"))) for name in LONG],
+)
+def test_a_model_of_many_positions(family, dtype):
+    """The attention backends that a length of over 512 might choose have no symbolic length."""
+    head = "encoder" if family == "gte" else "masked_lm"
+    bert, params, weights, program = exported(family, head, dtype, max_position_embeddings=1024)
+    for shape in ((2, 7), (1, 640)):
+        inputs = example_inputs(bert.config, head, shape)
+        expected = jax.jit(forward, static_argnums=0)(bert, params, inputs)
+        found = jax.jit(program.call)(weights, *inputs.values())
+        for name, values in found.items():
+            size = np.abs(expected[name]).max()
+            limit = 1e-5 if dtype == "float32" else 0.1
+            np.testing.assert_allclose(values, expected[name], rtol=0, atol=limit * max(1, size), err_msg=name)
 
 
 def test_bfloat16():
