@@ -9,12 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import InputError, TextError
+from bert_jax.errors import InputError, TextError, did_you_mean
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.layout import RowLayout
 from bert_jax.tokenization.workers import TokenizerWorkers, needs_worker
 
 Encoded = tuple[list[int], list[tuple[int, int]]]  # token ids, and the character range [start, end) of each
+
+# Arguments of the tokenizers of transformers -> what there is in their place.
+_ELSEWHERE = {
+    "text_pair": "the name here is text_pairs",
+    "return_offsets_mapping": "the name here is return_offsets",
+    "return_special_tokens_mask": "special tokens are np.isin(input_ids, tokenizer.special_ids)",
+    "return_length": "lengths are attention_mask.sum(-1)",
+    "is_split_into_words": "join the words with spaces",
+    "padding_side": "rows are padded on the right",
+    "add_special_tokens": "token ids without special tokens are those of segments(texts)",
+}
+_ARGUMENTS = ("texts", "text_pairs", "max_length", "padding", "truncation", "pad_to_multiple_of", "return_offsets",
+              "return_tensors")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +166,7 @@ class Tokenizer(abc.ABC):
         pad_to_multiple_of: int | None = None,
         return_offsets: bool = False,
         return_tensors: str = "np",
+        **others: Any,
     ) -> dict[str, Any]:
         """Return model inputs for a batch, padded on the right, in rows of the tokenizer's `layout`.
 
@@ -171,6 +185,7 @@ class Tokenizer(abc.ABC):
             pad_to_multiple_of: the padded length is rounded up to a multiple of this.
             return_offsets: whether to return `offset_mapping` too.
             return_tensors: "np" for NumPy arrays, "jax" for JAX arrays.
+            others: refused, with what there is in place of an argument of transformers.
 
         Returns:
             int32 [B, S] arrays `input_ids`, `token_type_ids` (1 over `B [SEP]` if the family has token types, else 0)
@@ -178,8 +193,12 @@ class Tokenizer(abc.ABC):
             character ranges within the text or its pair, (0, 0) for special tokens.
 
         Raises:
-            InputError: an item is no string, the lists have different lengths, or a row is too long.
+            InputError: an item is no string, the lists have different lengths, a row is too long, or an argument is
+                unknown.
         """
+        for name in others:
+            hint = _ELSEWHERE.get(name) or f"no such argument{did_you_mean(name, _ARGUMENTS)}"
+            raise InputError(f"{name}: {hint}")
         truncation, padding = _truncation(truncation, max_length), _padding(padding)
         if return_tensors not in ("np", "jax"):
             raise InputError(f"return_tensors: expected 'np' or 'jax', found {return_tensors!r}")

@@ -295,7 +295,7 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     is_generic = files.explicit and files.algorithm is None  # such classes use tokenizer.json unchanged
     if model == "WordPiece" and (forced or not is_generic):
         override_normalizer(content.get("normalizer"), settings, files.algorithm)
-    if files.algorithm == MPNET:  # unlike BERT's tokenizer, MPNet's does not clean up by default
+    if files.algorithm == MPNET or content.get("decoder") is None:  # unlike BERT's tokenizer, as in transformers 5
         settings.setdefault("clean_up_tokenization_spaces", False)
     if files.algorithm in (BYTE_LEVEL_BPE, DEBERTA_BPE):
         override_byte_level(content, settings)
@@ -307,14 +307,23 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     backend = backend_of(content)
     special = _specials_of(backend, files)
     special = add_tokens(backend, special, files)
-    if backend.decoder is None and isinstance(backend.model, tokenizers.models.WordPiece):
-        backend.decoder = tokenizers.decoders.WordPiece()
+    if backend.decoder is None and not is_generic:
+        backend.decoder = _decoder_of(files.algorithm, model)
     ids, typed = backend.get_vocab(with_added_tokens=True), has_token_types(settings)
     if layout_of(part_of(backend.post_processor), ids, typed) is None:
         _lay_out(backend, special)
     tokenizer = (RoFormerTokenizer if files.algorithm == RJIEBA else BackendTokenizer)(backend, special, settings)
     tokenizer.check_patterns()
     return tokenizer
+
+
+def _decoder_of(algorithm: str | None, model: str) -> Any:
+    """Return the decoder of a class of tokenizers, for a file without one."""
+    if algorithm in (BYTE_LEVEL_BPE, DEBERTA_BPE):
+        return tokenizers.decoders.ByteLevel()
+    if model == "Unigram" and algorithm is not None:
+        return tokenizers.decoders.Metaspace()
+    return tokenizers.decoders.WordPiece() if model == "WordPiece" else None
 
 
 def _lay_out(backend: tokenizers.Tokenizer, special: dict[str, str]) -> None:
