@@ -3,6 +3,8 @@
 import abc
 import dataclasses
 import importlib
+import json
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -33,6 +35,7 @@ EVALUATORS = {
     "relation_extraction": "relation_extraction.RelationExtractionEvaluator",
     "encoder_decoder": "sequence_to_sequence.SequenceToSequenceEvaluator",
 }
+_SKIPPING = "invalid_rows='skip' (--skip)"
 
 
 class Evaluated(NamedTuple):
@@ -182,7 +185,7 @@ def evaluate(
     kind = evaluator_class(model_dir)
     columns = kind.columns(model_dir, columns)
     model = kind(model_dir, **options)
-    invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip")
+    invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, _SKIPPING)
     scores, sections = model.evaluate(data, columns, metric_names, invalid)
     if report is not None:
         page.write_page(report, page.Heading(str(model_dir), table_name(data), scores), sections())
@@ -192,32 +195,47 @@ def evaluate(
 def predict(
     model_dir: storage.PathLike,
     data: Any,
-    out: storage.PathLike,
+    out: storage.PathLike | None = None,
     columns: Columns = Columns(),  # noqa: B008 (frozen)
     *,
     invalid_rows: str = "strict",
     **options: Any,
-) -> int:
-    """Write a fine-tuned model's prediction for every row, in the order of the rows.
+) -> Any:
+    """Return or write a fine-tuned model's prediction for every row, in the order of the rows.
 
     Tables are read and written in constant memory. Each task's `Evaluator` says what its files hold.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
         data: the rows, as in `evaluate`; labels are not needed and not read.
-        out: the file to write, of one of the task's formats; it appears when it is complete.
+        out: the file to write, of one of the task's formats; it appears when it is complete. None returns the rows.
         columns: the columns of `data`, as in `evaluate`.
         invalid_rows: one of `bert_jax.data.invalid_rows.RULES`; with `skip`, an invalid row keeps its place.
         options: as in `evaluate`.
 
     Returns:
-        The number of rows.
+        The number of rows. Without `out`, the objects that a file of JSON lines would have: a list of dicts, or where
+        `data` is a DataFrame (pandas, Polars) one of its kind, with a column for each class; for question answering, a
+        dict from the id of a question to its answer.
 
     Raises:
         InputError: the model, the data, an option or the file's name does not fit.
     """
-    storage.check_output(out, data)
-    return open_predictor(model_dir, out, columns, invalid_rows=invalid_rows, **options)(data, out)
+    if out is not None:
+        storage.check_output(out, data)
+        return open_predictor(model_dir, out, columns, invalid_rows=invalid_rows, **options)(data, out)
+    suffix = evaluator_class(model_dir).formats[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = storage.Path(folder) / f"answers{suffix}"
+        open_predictor(model_dir, path, columns, invalid_rows=invalid_rows, **options)(data, path)
+        text = path.read_text()
+    if suffix == ".json":
+        return json.loads(text)
+    rows = [json.loads(line) for line in text.splitlines()]
+    if not hasattr(data, "columns"):
+        return rows
+    flat = [row | scores if (scores := row.pop("scores", None)) else row for row in rows]
+    return type(data)(flat, **({"index": data.index} if hasattr(data, "index") else {}))
 
 
 def open_predictor(
@@ -246,7 +264,7 @@ def open_predictor(
     model = kind(model_dir, **options)
 
     def of_file(data: Any, out: storage.PathLike) -> int:
-        invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, "--skip", keeping=True)
+        invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, _SKIPPING, keeping=True)
         return model.predict(data, out, columns, invalid)
 
     return of_file

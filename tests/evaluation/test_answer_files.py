@@ -207,6 +207,34 @@ def test_tables_in_memory(place, tmp_path, table):
         evaluation.evaluate(place / "model", 3, Columns())
 
 
+def test_predictions_without_a_file_are_the_lines_of_one(place, tmp_path):
+    columns = Columns(keep=("id",))
+    evaluation.predict(place / "model", ROWS, tmp_path / "x.jsonl", columns)
+    expected = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert evaluation.predict(place / "model", ROWS, columns=columns) == expected
+    assert [row["id"] for row in expected] == [row["id"] for row in ROWS]
+    with pytest.raises(InputError, match=r"invalid_rows='skip'"):
+        evaluation.predict(place / "model", [*ROWS, {"review": 5}])
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_predictions_of_a_data_frame_are_one(place, kind):
+    library = pytest.importorskip(kind)
+    columns = Columns(keep=("id",))
+    table = library.DataFrame(ROWS)
+    if kind == "pandas":
+        table.index = [30, 10]
+    found = evaluation.predict(place / "model", table, columns=columns)
+    assert type(found) is library.DataFrame
+    rows = evaluation.predict(place / "model", ROWS, columns=columns)
+    assert list(found.columns) == [*(name for name in rows[0] if name != "scores"), *rows[0]["scores"]]
+    for name in ("id", "label"):
+        assert list(found[name]) == [row[name] for row in rows]
+    for name in rows[0]["scores"]:
+        assert list(found[name]) == [row["scores"][name] for row in rows]
+    assert kind == "polars" or list(found.index) == [30, 10]
+
+
 def test_parquet(place, tmp_path, capsys):
     pyarrow = pytest.importorskip("pyarrow", reason="of the [parquet] extra")
     parquet = pytest.importorskip("pyarrow.parquet")
