@@ -121,7 +121,8 @@ def export_model(
             path = exporter.files[dtype]
             difference = check_outputs(exporter.open(beside, dtype), source, dtype, f"{out}/{path}") if check else None
             done.append(ExportedFile(path, dtype, _size(beside, path), difference))
-        text = readme.exported_readme(format, {dtype: exporter.files[dtype] for dtype in dtypes}, source)
+        programs = {dtype: exporter.files[dtype] for dtype in dtypes}
+        text = readme.exported_readme(format, programs, source, (beside / "tokenizer.json").exists())
         storage.write_atomically(beside / "README.md", text)
     return done
 

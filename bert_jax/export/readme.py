@@ -44,16 +44,23 @@ module = tf.saved_model.load("{path}")
 run = module.signatures["{signature}"]
 outputs = run({inputs})
 """
+_TOKENIZER = """\
+from tokenizers import Tokenizer
+
+row = Tokenizer.from_file("tokenizer.json").encode({texts})
+"""
 _IDS = {"input_ids": "[[{0}, {1}, {2}]]", "attention_mask": "[[1, 1, 1]]", "token_type_ids": "[[0, 0, 0]]"}
+_OF_ROW = {"input_ids": "[row.ids]", "attention_mask": "[row.attention_mask]", "token_type_ids": "[row.type_ids]"}
 
 
-def exported_readme(format: str, files: dict[str, str], source: SourceModel) -> str:
+def exported_readme(format: str, files: dict[str, str], source: SourceModel, from_text: bool) -> str:
     """Return the text of README.md in an exported directory.
 
     Args:
         format: a key of `exporting.EXPORT_FORMATS`.
         files: dtype -> file or folder of each program.
         source: the model.
+        from_text: whether the directory has a `tokenizer.json`, by which the lines begin with a text.
     """
     config, signature = source.config, signature_of(source.config, source.head)
     dtype_of_inputs = "int64" if format == "onnx" else "int32"
@@ -72,8 +79,8 @@ def exported_readme(format: str, files: dict[str, str], source: SourceModel) -> 
               "`config.json` and the tokenizer's files are those of Hugging Face transformers."]  # fmt: skip
     if source.head == "sentence_embedding":
         lines += ["", "`sentence_embedding` is pooled and, where the model does so, normalized."]
-    lines += ["", f"These lines need `pip install {_PACKAGES[format]}`:"]
-    lines += ["", "```python", _program(format, path, source).rstrip(), "```", ""]
+    lines += ["", f"These lines need `pip install {_PACKAGES[format]}{' tokenizers' if from_text else ''}`:"]
+    lines += ["", "```python", _program(format, path, source, from_text).rstrip(), "```", ""]
     return "\n".join(lines)
 
 
@@ -87,12 +94,19 @@ def _shape(axes: tuple[str | int, ...]) -> str:
     return f"[{', '.join(map(str, axes))}]"
 
 
-def _program(format: str, path: str, source: SourceModel) -> str:
-    """Return the lines that run the program on a row of three tokens."""
+def _program(format: str, path: str, source: SourceModel, from_text: bool) -> str:
+    """Return the lines that run the program on a text, or on a row of three tokens."""
     signature, size = signature_of(source.config, source.head), source.config.vocab_size
-    rows = {name: _IDS[name].format(size - 1, size // 2, size // 3) for name in signature.inputs}
+    forms = _OF_ROW if from_text else _IDS
+    rows = {name: forms[name].format(size - 1, size // 2, size // 3) for name in signature.inputs}
+    texts = '"a text"'
     if source.head == "multiple_choice":
-        rows = {name: f"[{row}]" for name, row in rows.items()}
+        rows, texts = {name: f"[{row}]" for name, row in rows.items()}, '"a question", "an answer"'
+    return _TOKENIZER.format(texts=texts) * from_text + _run(format, path, source, rows)
+
+
+def _run(format: str, path: str, source: SourceModel, rows: dict[str, str]) -> str:
+    """Return the lines that run the program on `rows`, name of an input -> a Python expression."""
     if format == "stablehlo":
         arguments = ", ".join(f"np.int32({row})" for row in rows.values())
         return _STABLEHLO.format(path=path, weights=WEIGHTS, arguments=arguments, names=", ".join(rows))

@@ -32,14 +32,6 @@ def lines_of(directory: Path) -> str:
     return block
 
 
-def inputs_of(lines: str) -> dict[str, np.ndarray]:
-    """The row of three tokens in a README."""
-    rows = re.findall(r"np\.int(?:32|64)\((\[.*?\])\)", lines)
-    return dict(
-        zip(("input_ids", "attention_mask", "token_type_ids"), map(np.int32, map(json.loads, rows)), strict=False)
-    )
-
-
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory, write_small):
     return write_small(
@@ -51,7 +43,7 @@ def test_the_lines_run_where_there_is_no_bert_jax(tmp_path, classifier):
     """Python without `site` finds no editable install, whose finder a .pth file starts."""
     export_model(classifier, tmp_path / "out", "stablehlo", check=False)
     lines = lines_of(tmp_path / "out")
-    assert len(lines.splitlines()) <= 11
+    assert len(lines.splitlines()) <= 15
     script = f"import importlib.util\nassert importlib.util.find_spec('bert_jax') is None\n{lines}"
     script += "print(outputs['logits'].tolist())\n"
     places = {sysconfig.get_path("purelib"), str(Path(np.__file__).parents[1])}
@@ -61,7 +53,8 @@ def test_the_lines_run_where_there_is_no_bert_jax(tmp_path, classifier):
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    expected = from_pretrained(classifier, dtype="float32")(**inputs_of(lines)).logits
+    model = from_pretrained(classifier, dtype="float32")
+    expected = model(**model.tokenizer("a text")).logits
     np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=0, atol=1e-5)
 
 
@@ -111,11 +104,33 @@ def test_an_onnx_directory(tmp_path, write_small, monkeypatch, capsys):
     monkeypatch.chdir(out)
     run: dict = {}
     exec(lines_of(out), run)
-    expected = from_pretrained(model, dtype="float32")(**inputs_of(lines_of(out)))
+    opened = from_pretrained(model, dtype="float32")
+    expected = opened(**opened.tokenizer("a text"))
     np.testing.assert_allclose(run["outputs"]["sentence_embedding"], expected.sentence_embedding, rtol=0, atol=1e-5)
     np.testing.assert_allclose(run["outputs"]["last_hidden_state"], expected.last_hidden_state, rtol=0, atol=1e-5)
     sizes = {path.name: path.stat().st_size for path in (out / "onnx").iterdir()}
     assert sizes["model_fp16.onnx"] < sizes["model.onnx"]
+
+
+@pytest.mark.parametrize(
+    "head, has_tokenizer", [("multiple_choice", True), ("multiple_choice", False), ("encoder", False)]
+)
+def test_the_lines_of_other_inputs_run(tmp_path, write_small, monkeypatch, head, has_tokenizer):
+    pytest.importorskip("onnxruntime", reason=ONNX)
+    model = write_small(tmp_path / "model", head)
+    if not has_tokenizer:
+        (model / "tokenizer.json").unlink()
+        (model / "vocab.txt").unlink(missing_ok=True)
+    export_model(model, tmp_path / "out", "onnx", check=False)
+    monkeypatch.chdir(tmp_path / "out")
+    run: dict = {}
+    exec(lines_of(tmp_path / "out"), run)
+    assert ("row" in run) == has_tokenizer
+    assert all(np.isfinite(values).all() for values in run["outputs"].values())
+    if has_tokenizer:
+        opened = from_pretrained(model, dtype="float32")
+        inputs = {name: row[:, None] for name, row in opened.tokenizer("a question", "an answer").items()}
+        np.testing.assert_allclose(run["outputs"]["logits"], opened(**inputs).logits, rtol=0, atol=1e-5)
 
 
 def test_int8_without_float32_leaves_no_float32(tmp_path, classifier):
