@@ -256,6 +256,10 @@ def test_corpora_that_are_too_small_and_directories_in_use(tmp_path, corpus, tin
 def test_single_sentences_are_warned_about(tmp_path, tiny_tokenizer, caplog):
     prepare(numbered_corpus(10, sentences=1), tiny_tokenizer, tmp_path / "out")
     assert "files:PATH" in caplog.text
+    caplog.clear()
+    demo = Corpus("python-docs", lambda: iter(numbered_corpus(10, sentences=1)))
+    prepare(demo, tiny_tokenizer, tmp_path / "demo")
+    assert not caplog.text
 
 
 def test_manifests_that_do_not_fit(tmp_path, corpus, tiny_tokenizer):
