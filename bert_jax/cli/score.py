@@ -243,4 +243,4 @@ def _running(args: argparse.Namespace) -> dict[str, Any]:
             )
     for name in ("batch_size", "max_seq_length", "dtype", "onnx", "invalid_rows"):
         given[name] = getattr(args, name)
-    return given
+    return given | {"skipping": "--skip"}

@@ -35,7 +35,7 @@ EVALUATORS = {
     "relation_extraction": "relation_extraction.RelationExtractionEvaluator",
     "encoder_decoder": "sequence_to_sequence.SequenceToSequenceEvaluator",
 }
-_SKIPPING = "invalid_rows='skip' (--skip)"
+_SKIPPING = "invalid_rows='skip'"
 
 
 class Evaluated(NamedTuple):
@@ -157,6 +157,7 @@ def evaluate(
     *,
     metric_names: Sequence[str] = (),
     invalid_rows: str = "strict",
+    skipping: str = _SKIPPING,
     report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -170,6 +171,7 @@ def evaluate(
             task's default ones.
         metric_names: the metrics to return; empty for all that fit.
         invalid_rows: one of `bert_jax.data.invalid_rows.RULES`.
+        skipping: the words by which messages say how invalid rows are skipped.
         report: an `.html` file to write, with the scores, figures and the worst mistakes.
         options: arguments of the task's `Evaluator`, and of `bert_jax.evaluation.model_runner.open_runner`:
             `batch_size`, `max_seq_length`, `dtype`, `onnx`.
@@ -185,7 +187,7 @@ def evaluate(
     kind = evaluator_class(model_dir)
     columns = kind.columns(model_dir, columns)
     model = kind(model_dir, **options)
-    invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, _SKIPPING)
+    invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, skipping)
     scores, sections = model.evaluate(data, columns, metric_names, invalid)
     if report is not None:
         page.write_page(report, page.Heading(str(model_dir), table_name(data), scores), sections())
@@ -199,6 +201,7 @@ def predict(
     columns: Columns = Columns(),  # noqa: B008 (frozen)
     *,
     invalid_rows: str = "strict",
+    skipping: str = _SKIPPING,
     **options: Any,
 ) -> Any:
     """Return or write a fine-tuned model's prediction for every row, in the order of the rows.
@@ -211,6 +214,7 @@ def predict(
         out: the file to write, of one of the task's formats; it appears when it is complete. None returns the rows.
         columns: the columns of `data`, as in `evaluate`.
         invalid_rows: one of `bert_jax.data.invalid_rows.RULES`; with `skip`, an invalid row keeps its place.
+        skipping: as in `evaluate`.
         options: as in `evaluate`.
 
     Returns:
@@ -223,11 +227,13 @@ def predict(
     """
     if out is not None:
         storage.check_output(out, data)
-        return open_predictor(model_dir, out, columns, invalid_rows=invalid_rows, **options)(data, out)
+        return open_predictor(model_dir, out, columns, invalid_rows=invalid_rows, skipping=skipping, **options)(
+            data, out
+        )
     suffix = evaluator_class(model_dir).formats[0]
     with tempfile.TemporaryDirectory() as folder:
         path = storage.Path(folder) / f"answers{suffix}"
-        open_predictor(model_dir, path, columns, invalid_rows=invalid_rows, **options)(data, path)
+        open_predictor(model_dir, path, columns, invalid_rows=invalid_rows, skipping=skipping, **options)(data, path)
         text = path.read_text()
     if suffix == ".json":
         return json.loads(text)
@@ -244,6 +250,7 @@ def open_predictor(
     columns: Columns = Columns(),  # noqa: B008 (frozen)
     *,
     invalid_rows: str = "strict",
+    skipping: str = _SKIPPING,
     **options: Any,
 ) -> Callable[[Any, storage.PathLike], int]:
     """Open a model once for many files: return `predict` as a function of `data` and `out`.
@@ -253,6 +260,7 @@ def open_predictor(
         out: a file to write; the suffix of all of them.
         columns: as in `predict`.
         invalid_rows: as in `predict`.
+        skipping: as in `evaluate`.
         options: as in `evaluate`.
 
     Raises:
@@ -264,7 +272,7 @@ def open_predictor(
     model = kind(model_dir, **options)
 
     def of_file(data: Any, out: storage.PathLike) -> int:
-        invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, _SKIPPING, keeping=True)
+        invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, skipping, keeping=True)
         return model.predict(data, out, columns, invalid)
 
     return of_file
