@@ -72,7 +72,9 @@ ADDED = small_commands.ADDED | {"train-tokenizer": ["--vocab-size", "400"]}
 _HELD_OUT = ["--config.data.dev_share=0.3"]
 _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
 ADDED_TO_RECIPES = {
-    **dict.fromkeys(("distil_sst2", "distil_classification", "distil_conll2003", "distil_stsb", "distil_text"), _ONE_LAYER),
+    **dict.fromkeys(
+        ("distil_sst2", "distil_classification", "distil_conll2003", "distil_stsb", "distil_text"), _ONE_LAYER
+    ),
     **dict.fromkeys(("retrieval", "reranker"), _HELD_OUT),
     "relation_extraction": ["--config.data.markers=entity_marker"],  # the pages' vocabulary has no punctuation
     "gliner": ["--config.data.hidden_size=16", "--config.data.max_seq_length=64"],
