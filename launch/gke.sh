@@ -8,6 +8,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/cloud/say.sh"
 # shellcheck source=cloud/retry.sh
 source "$here/cloud/retry.sh"
+# shellcheck source=cloud/sizes.sh
+source "$here/cloud/sizes.sh"
 # shellcheck source=cloud/price.sh
 source "$here/cloud/price.sh"
 # shellcheck source=cloud/workdir.sh
@@ -21,12 +23,15 @@ source "$here/gke/watch.sh"
 
 usage() {
   cat <<'USAGE'
-usage: launch/gke.sh create NAME --topology T [--yes] [gcloud flags, e.g. --spot]   rent a slice, and wait for it
+usage: launch/gke.sh create NAME --topology T [--workdir DIR] [--yes] [gcloud flags, e.g. --spot]
+                                                                      rent a slice, and wait for it
        launch/gke.sh run    NAME [--] pretrain|finetune FLAGS...      start bert-jax on every host, as a JobSet
        launch/gke.sh logs   NAME [HOST]                               follow the output of a host (default: 0)
        launch/gke.sh watch  NAME [--yes] [--delete-when-finished]     tell how the run stands, until it has ended
        launch/gke.sh stop   NAME                                      end the run on every host
        launch/gke.sh delete NAME [--yes]                              end the run, and give the slice back
+`launch/tpu.sh list` shows the slices of the project, those in GKE too, with age and cost.
+`create` checks that all hosts of the slice can write to the --workdir of the run that you plan.
 The slice is a node pool, and the run a JobSet, both named NAME. --yes agrees to the price, and to deleting.
 --delete-on-failure (create, run, watch) gives the slice back when the command fails; without it the slice stays, and costs.
 Environment: CLUSTER, or --cluster C (needed); ZONE of the slice (needed); LOCATION of the cluster (default: ZONE's region);
@@ -40,11 +45,13 @@ USAGE
 }
 
 create() {
-  local topology='' create_flags=()
+  local topology='' create_flags=() workdir=()
   while (($#)); do
     case "$1" in
       --topology=*) topology=${1#*=} ;;
       --topology) topology=${2-} && shift ;;
+      --workdir=*) workdir=("$1") ;;
+      --workdir) workdir=("$1" "${2-}") && shift ;;
       --node-labels | --node-labels=*) die "create says with --node-labels which slice it is; found '$1'" ;;
       *) create_flags+=("$1") ;;
     esac
@@ -52,7 +59,8 @@ create() {
   done
   [[ -n $topology ]] || die "create needs --topology, for example --topology v5e:4x4"
   read_topology "$topology"
-  appraise "$generation"
+  check_workdir "$hosts" "${workdir[@]}"
+  appraise_request
   need_pool
   if [[ $state == ABSENT ]]; then
     agree "$topology" RUNNING
@@ -68,7 +76,12 @@ create() {
 # those of one host are told apart by their machine.
 request() {
   local shape=()
-  ((hosts == 1)) || shape=(--tpu-topology="${1#*:}")
+  if needs_policy "$1"; then
+    create_policy "$1"
+    shape=(--placement-policy="$(policy_of "$1")")
+  elif ((hosts > 1)); then
+    shape=(--tpu-topology="${1#*:}")
+  fi
   node_pools create "$name" --node-locations="$ZONE" --machine-type="$machine" --num-nodes="$hosts" "${shape[@]}" \
     --node-labels="bert_jax_slice=${1/:/-}" --async "${create_flags[@]}" 2>"$scratch/request" ||
     grep -qi 'already exists' "$scratch/request" || {
@@ -101,7 +114,7 @@ run() {
   printf '%s\n' "$@" "$IMAGE" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 || die "the words of a run must be UTF-8"
   need_pool
   case "$state" in
-    ABSENT) fail "there is no slice $name in $CLUSTER; \`create\` rents it" ;;
+    ABSENT) absent "$CLUSTER" "$@" ;;
     ERROR | STOPPING) fail "the slice is $state; delete it, and create it again" ;;
   esac
   need_ours
@@ -118,12 +131,18 @@ run() {
     *)
       [[ $going == "$(fingerprint "$IMAGE" "$@")" ]] || refuse "another run is going ($standing); \`stop\` it first"
       say "this run is going already"
+      remind_of_cost
       return
       ;;
   esac
   kube get serviceaccount "$SERVICE_ACCOUNT" --output=name >/dev/null ||
     fail "the run needs a service account '$SERVICE_ACCOUNT' in the namespace $NAMESPACE; gke/README.md tells what for"
   start "$@"
+  remind_of_cost
+}
+
+remind_of_cost() {
+  remind "$generation" "$chips" "$terms" "${PROJECT:+PROJECT=$PROJECT }ZONE=$ZONE LOCATION=$LOCATION CLUSTER=$CLUSTER"
 }
 
 start() {
@@ -208,6 +227,7 @@ done
 : "${LOCATION:=${ZONE%-*}}" "${NAMESPACE:=default}" "${SERVICE_ACCOUNT:=bert-jax}"
 : "${WAIT_SECONDS:=14400}" "${POLL_SECONDS:=30}" "${RETRY_SECONDS:=5}" "${STOP_SECONDS:=300}"
 SECRETS=${SECRETS-WANDB_API_KEY HF_TOKEN}
+check_price
 [[ $SECRETS =~ ^([A-Za-z_][A-Za-z0-9_]*\ *)*$ ]] || die "SECRETS must be names of variables, not their values"
 
 scratch=$(mktemp -d)

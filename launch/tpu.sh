@@ -8,32 +8,41 @@ host_script=$(<"$here/tpu/host.sh") # what happens on a host
 source "$here/cloud/say.sh"
 # shellcheck source=cloud/retry.sh
 source "$here/cloud/retry.sh"
+# shellcheck source=cloud/sizes.sh
+source "$here/cloud/sizes.sh"
 # shellcheck source=cloud/price.sh
 source "$here/cloud/price.sh"
 # shellcheck source=cloud/workdir.sh
 source "$here/cloud/workdir.sh"
 # shellcheck source=tpu/gcloud.sh
 source "$here/tpu/gcloud.sh"
+# shellcheck source=tpu/list.sh
+source "$here/tpu/list.sh"
 # shellcheck source=tpu/watch.sh
 source "$here/tpu/watch.sh"
 
 usage() {
   cat <<'USAGE'
-usage: launch/tpu.sh create NAME --type TYPE [--yes] [gcloud flags, e.g. --spot]   rent a slice, and wait for it
+usage: launch/tpu.sh create NAME --type TYPE [--workdir DIR] [--yes] [gcloud flags, e.g. --spot]
+                                                                     rent a slice, and wait for it
        launch/tpu.sh setup  NAME                                     install this checkout on every host
        launch/tpu.sh run    NAME pretrain|finetune FLAGS...          start bert-jax on every host, detached
        launch/tpu.sh logs   NAME [WORKER]                            follow the output of a host (default: 0)
        launch/tpu.sh watch  NAME [--yes] [--delete-when-finished]    rent again and resume until the run has finished
        launch/tpu.sh stop   NAME                                     end the run on every host
        launch/tpu.sh delete NAME                                     give the slice back
---yes agrees to the price, which is otherwise asked for. --delete-on-failure (create, setup, run, watch) gives the slice
+       launch/tpu.sh list                                            the slices of the project in all zones: age and cost
+`create` checks that all hosts of the slice can write to the --workdir of the run that you plan. --yes agrees to the price, which is otherwise asked for. --delete-on-failure (create, setup, run, watch) gives the slice
 back when the command fails; without it the slice stays, and costs.
-Environment: ZONE (needed); PROJECT (default: gcloud's); RUNTIME (default: chosen from TYPE); PRICE (USD per chip-hour,
+Environment: ZONE (needed, but for list); PROJECT (default: gcloud's); RUNTIME (default: chosen from TYPE); PRICE (USD per chip-hour,
 default: the list price); SHARED_WORKDIR (set where all hosts mount the work directory); SECRETS (variables handed to the hosts when set, default: "WANDB_API_KEY HF_TOKEN").
 In seconds: WAIT_SECONDS (for a slice, 14400), POLL_SECONDS (30), RETRY_SECONDS (5, doubled each time), SETTLE_SECONDS
 (a run must outlive them, 20), STOP_SECONDS (to save, 120). Hosts worked on at once: PARALLEL (32).
 USAGE
 }
+
+# record_of ZONE NAME: the folder for what is remembered of a slice.
+record_of() { echo "${XDG_STATE_HOME:-$HOME/.local/state}/bert_jax/${PROJECT:-default}/$1/$2"; }
 
 # What `watch` needs to know of `create` and `run`: their words, each in a file.
 remember() {
@@ -49,45 +58,43 @@ recall() {
 
 # Sets `type`, `create_flags` and what follows from them.
 read_create_words() {
+  local workdir=()
   type='' create_flags=()
   while (($#)); do
     case "$1" in
       --type=*) type=${1#*=} ;;
       --type) type=${2-} && shift ;;
+      --workdir=*) workdir=("$1") ;;
+      --workdir) workdir=("$1" "${2-}") && shift ;;
       *) create_flags+=("$1") ;;
     esac
     shift || true
   done
   [[ -n $type ]] || die "create needs --type, for example --type v5litepod-16"
   read_type "$type"
+  check_workdir "$hosts" "${workdir[@]}"
 }
 
-# Sets `chips`, `price` and `runtime` for a type such as v5litepod-16. The names of v4 and v5p count TensorCores, two of
-# which make a chip. The runtimes: https://cloud.google.com/tpu/docs/runtimes
+# Sets what `measure` and `appraise` set, and `runtime`: https://cloud.google.com/tpu/docs/runtimes
 read_type() {
-  local cores=1 generation sizes=' 1 4 8 16 32 64 128 256 '
-  [[ ! $1 =~ ^v5e-([0-9]+)$ ]] || die "--type $1: Google's name of this slice is v5litepod-${BASH_REMATCH[1]}"
-  [[ $1 =~ ^(v4|v5p|v5litepod|v6e)-([1-9][0-9]*)$ ]] ||
-    die "--type must be v4-N, v5litepod-N, v5p-N or v6e-N, for example v5litepod-16; found '$1'"
-  generation=${BASH_REMATCH[1]} chips=${BASH_REMATCH[2]}
+  measure "$1" || die "--type $1: $trouble"
+  [[ $1 != v5e-* ]] || die "--type $1: Google's name of this slice is v5litepod-${1#*-}"
   case "$generation" in
-    v4) cores=2 runtime=tpu-ubuntu2204-base ;;
-    v5p) cores=2 runtime=v2-alpha-tpuv5 ;;
-    v5litepod) generation=v5e runtime=v2-alpha-tpuv5-lite ;;
+    v4) runtime=tpu-ubuntu2204-base ;;
+    v5p) runtime=v2-alpha-tpuv5 ;;
+    v5e) runtime=v2-alpha-tpuv5-lite ;;
     v6e) runtime=v2-alpha-tpuv6e ;;
+    tpu7x) die "--type $1: Ironwood is rented in GKE, not as a Cloud TPU: launch/gke.sh create NAME --topology tpu7x:2x2x1" ;;
   esac
-  if ((cores == 1)); then
-    [[ $sizes == *" $chips "* ]] || die "--type $1: there are slices of 1, 4, 8, 16, 32, 64, 128 and 256 chips"
-  else
-    ((chips % 8 == 0)) || die "--type $1: the number counts TensorCores, two to a chip, and a host has 8"
-  fi
-  chips=$((chips / cores))
   runtime=${RUNTIME:-$runtime}
-  appraise "$generation"
+  appraise_request
 }
 
 # Asks for the slice. An earlier try whose answer was lost may have come through.
 request() {
+  local release=''
+  read_terms "${create_flags[@]}"
+  [[ $terms != flex-start ]] || release=alpha # which alone knows --provisioning-model and --max-run-duration
   queue create "$name" --node-id="$name" --accelerator-type="$type" --runtime-version="$runtime" \
     "${create_flags[@]}" 2>"$scratch/request" || grep -q ALREADY_EXISTS "$scratch/request" || {
     cat "$scratch/request" >&2
@@ -150,7 +157,7 @@ install() { vm scp "$record/bert_jax.tar.gz" "$name:bert_jax.tar.gz" --worker="$
 
 run() {
   [[ ${1-} == pretrain || ${1-} == finetune ]] || die "run needs a verb: pretrain or finetune; found '${1-}'"
-  need_hosts
+  count_hosts || absent "$ZONE that answers" "$@"
   check_workdir "$hosts" "$@"
   survey
   case "$standing" in
@@ -159,11 +166,18 @@ run() {
       ! printf '%s\n' "${reports[@]}" | grep -qvx "going:$(fingerprint "$@")" ||
         refuse "another run is going (${reports[*]}); \`stop\` it first"
       say "this run is going already"
+      remind_of_cost
       return
       ;;
   esac
   remember run "$@"
   start "$@"
+  remind_of_cost
+}
+
+remind_of_cost() {
+  measure "$rented" || true # of an unknown type no price is known
+  remind "$generation" "$chips" "$terms" "${PROJECT:+PROJECT=$PROJECT }ZONE=$ZONE"
 }
 
 # Starts a run on all hosts, or on none: a run that lacks a host would wait for it, and cost.
@@ -214,7 +228,8 @@ stop() {
   need_hosts
   rm -f "$record/run" # a `watch` that is going ends, too
   each halt "$STOP_SECONDS" by-hand || blame "stop failed" "${failed[@]}"
-  say "nothing is going; the slice is still rented"
+  say "nothing is going"
+  remind_of_cost
 }
 
 # An earlier try whose answer was lost may have come through here, too.
@@ -237,17 +252,22 @@ delete() {
 ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || die "needs bash 4.4 or newer, found $BASH_VERSION"
 verb=${1-} name=${2-}
 case "$verb" in
-  create | setup | run | logs | watch | stop | delete) ;;
+  create | setup | run | logs | watch | stop | delete | list) ;;
   -h | --help | help | '') usage; exit ;;
-  *) die "no command '$verb'; known: create, setup, run, logs, watch, stop, delete" ;;
+  *) die "no command '$verb'; known: create, setup, run, logs, watch, stop, delete, list" ;;
 esac
-[[ $name =~ ^[a-z][-a-z0-9]*$ ]] || die "$verb needs the NAME of the slice, of a-z, 0-9 and hyphens; found '$name'"
-[[ ${ZONE-} =~ ^[a-z][-a-z0-9]*$ ]] || die "set ZONE, for example ZONE=us-west4-a; found '${ZONE-}'"
+if [[ $verb == list ]]; then
+  (($# == 1)) || die "list did not expect '${*:2}'"
+else
+  [[ $name =~ ^[a-z][-a-z0-9]*$ ]] || die "$verb needs the NAME of the slice, of a-z, 0-9 and hyphens; found '$name'"
+  [[ ${ZONE-} =~ ^[a-z][-a-z0-9]*$ ]] || die "set ZONE, for example ZONE=us-west4-a; found '${ZONE-}'"
+fi
 [[ ${PROJECT-x} =~ ^([a-z][-a-z0-9.:]*)?$ ]] || die "PROJECT must be the id of a project; found '$PROJECT'"
 command -v gcloud >/dev/null || die "gcloud is not on PATH: https://cloud.google.com/sdk/docs/install"
 : "${WAIT_SECONDS:=14400}" "${POLL_SECONDS:=30}" "${RETRY_SECONDS:=5}" "${SETTLE_SECONDS:=20}" "${STOP_SECONDS:=120}"
 : "${PARALLEL:=32}"
 SECRETS=${SECRETS-WANDB_API_KEY HF_TOKEN}
+check_price
 [[ $SECRETS =~ ^([A-Za-z_][A-Za-z0-9_]*\ *)*$ ]] || die "SECRETS must be names of variables, not their values"
 
 # Our own flags are taken out; the other words are gcloud's or, from the verb on, those of bert-jax.
@@ -268,7 +288,7 @@ case "$verb:${words[*]}" in
   *) die "$verb did not expect '${words[*]}'" ;;
 esac
 
-record=${XDG_STATE_HOME:-$HOME/.local/state}/bert_jax/${PROJECT:-default}/$ZONE/$name
+record=$(record_of "${ZONE-}" "$name")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 "$verb" "${words[@]}"

@@ -3,23 +3,22 @@
 
 # Sets `generation`, `chips`, `hosts`, `per_host`, `machine` and `accelerator` for a topology such as v5e:4x4. Slices of v5e
 # and v6e up to 2x4 are one host of all their chips; every other host has four.
-# https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
+# https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus and .../tpu-ironwood
 read_topology() {
-  local family n='([1-9][0-9]*)'
-  [[ $1 =~ ^(v5e|v6e):${n}x${n}$ || $1 =~ ^(v4|v5p):${n}x${n}x${n}$ ]] ||
-    die "--topology must be as for \`bert-jax plan\`, v5e:4x4 or v6e:4x4, v4:2x2x4 or v5p:2x2x4; found '$1'"
-  generation=${BASH_REMATCH[1]} chips=$((BASH_REMATCH[2] * BASH_REMATCH[3] * ${BASH_REMATCH[4]:-1})) per_host=4
+  local family sides=${1#*:}
+  check_shape "$1"
+  generation=${1%%:*} chips=$((${sides//x/ * })) per_host=4
   case "$1" in
     *:1x1) per_host=1 ;;
     *:2x4) per_host=8 ;;
   esac
-  ((chips % per_host == 0)) || die "--topology $1 is not of whole hosts, which have four chips"
   hosts=$((chips / per_host))
   case "$generation" in
     v4) family=ct4p-hightpu accelerator=tpu-v4-podslice ;;
     v5p) family=ct5p-hightpu accelerator=tpu-v5p-slice ;;
     v5e) family=ct5lp-hightpu accelerator=tpu-v5-lite-podslice ;;
     v6e) family=ct6e-standard accelerator=tpu-v6e-slice ;;
+    tpu7x) family=tpu7x-standard accelerator=tpu7x ;;
   esac
   machine=$family-${per_host}t
 }
@@ -29,14 +28,18 @@ gcloud_container() {
 }
 node_pools() { gcloud_container node-pools "$@" --cluster="$CLUSTER"; }
 
-# Sets `state` to that of the node pool, or ABSENT; `rented` to its topology, where it is of our making; and `trouble` to
-# what Google says of its state.
+# Sets `state` to that of the node pool, or ABSENT; `rented` to its topology, where it is of our making; `terms`; and `trouble`
+# to what Google says of its state.
 look() {
-  local answer
+  local answer spot flex reservation
   # Listed, since a cluster that is not there is an error then, and a node pool that is not there is none.
-  answer=$(node_pools list --filter="name=$name" \
-    --format='value[separator="|"](status,config.labels.bert_jax_slice,statusMessage)') || return
-  IFS='|' read -r state rented trouble <<<"${answer:-ABSENT||}"
+  answer=$(node_pools list --filter="name=$name" --format='value[separator="|"](status,config.labels.bert_jax_slice,'`
+    `'config.spot,config.flexStart,config.reservationAffinity.consumeReservationType,statusMessage)') || return
+  IFS='|' read -r state rented spot flex reservation trouble <<<"${answer:-ABSENT|||||}"
+  terms='on demand'
+  [[ $spot != True ]] || terms=spot
+  [[ $flex != True ]] || terms='flex-start'
+  [[ $reservation != SPECIFIC_RESERVATION ]] || terms=reserved
   rented=${rented/-/:}
 }
 need_pool() {
@@ -46,8 +49,31 @@ need_pool() {
 # A node pool of others is neither run on nor deleted.
 need_ours() { [[ -n $rented ]] || die "the node pool $name was not created by gke.sh, and is left alone"; }
 
+# Hosts of tpu7x are put next to each other by a workload policy of their topology, those of other generations by
+# --tpu-topology. A policy costs nothing.
+needs_policy() { [[ $1 == tpu7x:* ]] && ((hosts > 1)); }
+policy_of() { echo "bert-jax-$name-${1#*:}"; }
+policies() {
+  retry gcloud compute resource-policies "$@" --region="${ZONE%-*}" --quiet ${PROJECT:+--project="$PROJECT"}
+}
+create_policy() {
+  policies create workload-policy "$(policy_of "$1")" --type=HIGH_THROUGHPUT --accelerator-topology="${1#*:}" \
+    2>"$scratch/policy" || grep -qi 'already exists' "$scratch/policy" || {
+    cat "$scratch/policy" >&2
+    fail "gcloud refused the workload policy without which tpu7x has no slices of $hosts hosts"
+  }
+}
+
 # An earlier try whose answer was lost may have come through here, too.
-give_back() { node_pools delete "$name" || { look && [[ $state == ABSENT ]]; }; }
+give_back() {
+  node_pools delete "$name" || { look && [[ $state == ABSENT ]]; } || return
+  [[ $rented != tpu7x:* ]] || give_back_policy
+}
+give_back_policy() {
+  read_topology "$rented"
+  ! needs_policy "$rented" || policies delete "$(policy_of "$rented")" ||
+    say "the workload policy $(policy_of "$rented") is left; it costs nothing"
+}
 
 # The cluster's address and the way to log in, in a file of our own: the context of the user's kubectl stays as it is.
 connect() {

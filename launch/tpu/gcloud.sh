@@ -1,9 +1,17 @@
 # Part of ../tpu.sh: asking Google, and the hosts.
 # shellcheck shell=bash
 
-gcloud_tpus() { gcloud compute tpus "$@" --zone="$ZONE" --quiet ${PROJECT:+--project="$PROJECT"}; }
+gcloud_tpus() {
+  gcloud ${release:+"$release"} compute tpus "$@" --zone="$ZONE" --quiet ${PROJECT:+--project="$PROJECT"}
+}
 queue() { retry gcloud_tpus queued-resources "$@"; }
 vm() { retry gcloud_tpus tpu-vm "$@"; }
+
+# fields KEY...: the flag that has gcloud print these of each resource, as a line.
+fields() {
+  local IFS=,
+  echo "--format=value[separator=\"|\"]($*)"
+}
 
 # Sets `state` to that of the queued resource, or ABSENT, and `rented` to its type.
 look() {
@@ -20,7 +28,26 @@ look() {
 }
 need_state() { look || fail "gcloud does not tell the state of $name"; }
 
-count_hosts() { hosts=$(vm describe "$name" --format='value(networkEndpoints.len())') && [[ $hosts == [1-9]* ]]; }
+# read_node_terms ZONE NAME [SPOT PREEMPTIBLE RESERVED]: sets `terms` to what a node says of itself, or else to what was asked
+# for, where `create` was run on this machine.
+read_node_terms() {
+  local words=() record
+  record=$(record_of "$1" "$2")
+  [[ ! -e $record/create ]] || mapfile -d '' -t words <"$record/create"
+  read_terms "${words[@]}"
+  [[ ${3-}${4-} != *True* ]] || terms=spot
+  [[ ${5-} != True ]] || terms=reserved
+}
+
+# Sets `hosts` to their number, `rented` to the type of the slice, and `terms`.
+count_hosts() {
+  local answer spot preemptible reserved
+  answer=$(vm describe "$name" "$(fields 'networkEndpoints.len()' acceleratorType schedulingConfig.spot \
+    schedulingConfig.preemptible schedulingConfig.reserved)") || return
+  IFS='|' read -r hosts rented spot preemptible reserved <<<"$answer"
+  read_node_terms "$ZONE" "$name" "$spot" "$preemptible" "$reserved"
+  [[ $hosts == [1-9]* ]]
+}
 need_hosts() { count_hosts || fail "there is no slice $name in $ZONE that answers; \`create\` rents it"; }
 
 # A verb of host.sh and its arguments, as one string that crosses two shells: so each word is quoted.

@@ -62,8 +62,10 @@ class Cloud:
         self.program("installed/python", "#!/bin/bash\n")
         self.program("installed/bert-jax", f'#!/bin/bash\nexec {sys.executable} -IS {root}/bin/bert_jax.py "$@"\n')
         self.program("bin/bert_jax.py", (STAND_INS / "bert_jax.py").read_text(), python=True)
-        self._google = {"type": None, "states": [], "next_states": [], "hosts": 2, "faults": [], "host_environment": {}}
-        (root / "google.json").write_text(json.dumps(self._google))
+        google = {"type": None, "states": [], "next_states": [], "hosts": 2, "faults": [], "host_environment": {}}
+        # Whether a slice that is there is on spot, preemptible, reserved; and what the project has in all zones.
+        google |= {"scheduling": ["", "", ""], "listed": {}}
+        (root / "google.json").write_text(json.dumps(google))
 
     def program(self, name, text, python=False):
         path = self.root / name
@@ -184,7 +186,15 @@ class Cluster(Cloud):
         self.program("bin/kubectl", f"#!{sys.executable} -I\n{text}")  # with the site's packages, for YAML
         with self.google() as known:
             known.update(
-                pool=None, message="", accounts=["bert-jax"], secret=None, jobset=None, stands=[{}], waits="", deaths=""
+                pool=None,
+                message="",
+                accounts=["bert-jax"],
+                secret=None,
+                jobset=None,
+                stands=[{}],
+                waits="",
+                deaths="",
+                policies=[],
             )
 
     def rent(self, topology="v5e-4x4"):

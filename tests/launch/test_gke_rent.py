@@ -10,7 +10,11 @@ from cloud import LAUNCH
 
 CREATE = ("create", "my-slice", "--topology", "v5e:4x4")
 WHERE = ["--cluster=my-cluster", "--location=us-west4", "--quiet"]
-LIST = ["--filter=name=my-slice", '--format=value[separator="|"](status,config.labels.bert_jax_slice,statusMessage)']
+LIST = [
+    "--filter=name=my-slice",
+    '--format=value[separator="|"](status,config.labels.bert_jax_slice,config.spot,config.flexStart,'
+    "config.reservationAffinity.consumeReservationType,statusMessage)",
+]
 
 
 def pools(verb, *words, where=WHERE):
@@ -67,6 +71,60 @@ def test_what_it_costs_is_said_before_it_is_asked_for(cluster, topology, flags, 
     assert {f"--machine-type={machine}", f"--num-nodes={hosts}"} < set(call)
     shape = [word for word in call if word.startswith("--tpu-topology")]
     assert shape == ([f"--tpu-topology={topology.split(':')[1]}"] if hosts > 1 else [])
+
+
+@pytest.mark.parametrize("topology", ["v5e:8x16", "v4:4x4x20", "v5p:16x16x24", "v5p:4x8x8", "v6e:16x16"])
+def test_the_sizes_of_google_are_rented(cluster, topology):
+    result = cluster.launch("create", "my-slice", f"--topology={topology}", "--workdir=gs://my-bucket/a", "--yes")
+    assert result.returncode == 0, result.stderr
+    assert not [word for word in cluster.calls("create")[0] if "workdir" in word]
+
+
+# https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
+def test_ironwood_on_one_host_is_a_node_pool_like_others(cluster):
+    result = cluster.launch("create", "my-slice", "--topology=tpu7x:2x2x1", "--yes", PRICE="10")
+    assert result.returncode == 0, result.stderr
+    assert "4 chips at 10 USD an hour = 40.00 USD an hour" in result.stdout
+    [call] = cluster.calls("create")
+    assert {"--machine-type=tpu7x-standard-4t", "--num-nodes=1"} < set(call)
+    assert not [word for word in call if "topology" in word or "placement" in word]
+
+
+def test_ironwood_on_several_hosts_has_a_workload_policy_in_place_of_a_topology(cluster):
+    where = ["--region=us-west4", "--quiet"]
+    for _ in range(2):  # the policy of a try that failed is used again
+        result = cluster.launch("create", "my-slice", "--topology=tpu7x:2x2x4", "--spot", "--yes", PRICE="10")
+        assert result.returncode == 0, result.stderr
+        with cluster.google() as google:
+            google["pool"] = None
+    policy, pool, *_ = cluster.calls("create")
+    assert policy == [
+        "gcloud", "compute", "resource-policies", "create", "workload-policy", "bert-jax-my-slice-2x2x4",
+        "--type=HIGH_THROUGHPUT", "--accelerator-topology=2x2x4", *where,
+    ]  # fmt: skip
+    assert pool == pools(
+        "create", "my-slice", "--node-locations=us-west4-a", "--machine-type=tpu7x-standard-4t", "--num-nodes=4",
+        "--placement-policy=bert-jax-my-slice-2x2x4", "--node-labels=bert_jax_slice=tpu7x-2x2x4", "--async", "--spot",
+    )  # fmt: skip
+    cluster.rent("tpu7x-2x2x4")
+    result = cluster.launch("delete", "my-slice", "--yes")
+    assert result.returncode == 0, result.stderr
+    deleted = [call for call in cluster.calls("delete") if call[0] == "gcloud"]
+    assert deleted == [
+        pools("delete", "my-slice"),
+        ["gcloud", "compute", "resource-policies", "delete", "bert-jax-my-slice-2x2x4", *where],
+    ]
+
+
+def test_a_policy_that_is_refused_rents_nothing_and_one_that_stays_is_told(cluster):
+    cluster.fault("resource-policies", message="PERMISSION_DENIED")
+    result = cluster.launch("create", "my-slice", "--topology=tpu7x:2x2x2", "--yes", PRICE="10")
+    assert result.returncode == 1 and "refused the workload policy" in result.stderr
+    assert not cluster.calls("node-pools", "create")
+    cluster.rent("tpu7x-2x2x2")
+    result = cluster.launch("delete", "my-slice", "--yes")  # there is no policy
+    assert result.returncode == 0
+    assert "bert-jax-my-slice-2x2x2 is left; it costs nothing" in result.stdout and "my-slice: deleted" in result.stdout
 
 
 def test_where_and_for_how_much_come_from_the_environment_or_a_flag(cluster):
@@ -252,7 +310,15 @@ def test_a_cluster_that_is_not_there_is_not_a_slice_that_is_not_there(cluster):
         (["create", "my-slice", "--topology"], {}, "--topology"),
         (["create", "my-slice", "--topology", "v5e:4x4x4"], {}, "found 'v5e:4x4x4'"),
         (["create", "my-slice", "--topology", "v4:4x4"], {}, "found 'v4:4x4'"),
-        (["create", "my-slice", "--topology", "v5e:1x2"], {}, "whole hosts"),
+        (["create", "my-slice", "--topology", "v5e:4x3"], {}, "expected one of 1x1"),
+        (["create", "my-slice", "--topology", "v6e:8x4"], {}, "expected one of 1x1"),
+        (["create", "my-slice", "--topology", "v4:2x4x2"], {}, "expected 2x2x1, 2x2x2, 2x2x4, 2x4x4, or AxBxC"),
+        (["create", "my-slice", "--topology", "v5p:4x4x6"], {}, "multiples of 4, A <= B <= C, of at most 6144 chips"),
+        (["create", "my-slice", "--topology", "v4:16x16x20"], {}, "of at most 4096 chips"),
+        (["create", "my-slice", "--topology", "tpu7x:4x2x1"], {}, "expected 2x2x1, 2x2x2"),
+        (["create", "my-slice", "--topology", "tpu7x:2x2x1"], {}, "no list price of tpu7x is known: set PRICE"),
+        (["create", "my-slice", "--topology", "v5e:4x4", "--workdir", "a"], {}, "since 4 hosts write to it"),
+        (["create", "my-slice", "--topology", "v5e:1x2"], {}, "expected one of 1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"),
         (["create", "my-slice", "--topology", "v5e:4x4", "--node-labels=a=b"], {}, "found '--node-labels=a=b'"),
         (["create", "my-slice", "--topology", "v5e:4x4"], {"PRICE": "cheap"}, "found 'cheap'"),
         (["stop", "my-slice"], {"CLUSTER": ""}, "set CLUSTER"),

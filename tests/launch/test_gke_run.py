@@ -77,7 +77,15 @@ def test_the_jobset_is_that_of_the_file_with_the_slice_and_the_run_filled_in(clu
 
 
 @pytest.mark.parametrize(
-    ("topology", "hosts", "chips"), [("v5e-2x4", 1, 8), ("v5e-16x16", 64, 4), ("v6e-1x1", 1, 1), ("v5p-2x2x1", 1, 4)]
+    ("topology", "hosts", "chips"),
+    [
+        ("v5e-2x4", 1, 8),
+        ("v5e-16x16", 64, 4),
+        ("v6e-1x1", 1, 1),
+        ("v5p-2x2x1", 1, 4),
+        ("tpu7x-2x2x1", 1, 4),
+        ("tpu7x-2x2x2", 2, 4),
+    ],
 )
 def test_the_jobset_has_a_pod_for_each_host_of_the_slice(cluster, topology, hosts, chips):
     cluster.rent(topology)
@@ -90,7 +98,7 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice(cluster, topology, host
 def test_slices_of_the_readme_are_filled_in_as_it_says(cluster):
     text = (LAUNCH / "gke" / "README.md").read_text()
     rows = re.findall(r"^\| (\w+), \d+ chips \| `(\S+)` \| `(\S+)` \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
-    assert len(rows) == 6
+    assert len(rows) == 8
     for generation, accelerator, topology, hosts, chips in rows:
         cluster.rent(f"{generation}-{topology}")
         with cluster.google() as google:
@@ -412,3 +420,33 @@ def test_a_workdir_on_the_disk_of_each_host_is_refused(rented):
     assert result.returncode == 2 and "hosts write to it" in result.stderr, result.stderr
     result = rented.launch(*RUN[:-1], "/shared/base", SHARED_WORKDIR="1")
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("topology", "scheduling", "price"),
+    [
+        ("v5e-4x4", ["", "", ""], " 19.20 USD an hour (list price; PRICE=... changes it)"),
+        ("v5e-4x4", ["True", "", ""], " 9.60 USD an hour (list price; PRICE=... changes it)"),
+        ("v6e-2x4", ["", "True", ""],
+         " 21.60 USD an hour (list price on demand; flex-start has another, which PRICE=... sets)"),
+        ("v6e-2x4", ["", "", "SPECIFIC_RESERVATION"],
+         " 21.60 USD an hour (list price on demand; reserved has another, which PRICE=... sets)"),
+        ("tpu7x-2x2x1", ["", "", ""], ""),
+    ],
+)  # fmt: skip
+def test_what_goes_on_costing_is_said_after_run_with_the_command_that_ends_it(cluster, topology, scheduling, price):
+    cluster.rent(topology)
+    with cluster.google() as google:
+        google["scheduling"] = scheduling
+    ends = f"ZONE=us-west4-a LOCATION=us-west4 CLUSTER=my-cluster {LAUNCH}/gke.sh delete my-slice"
+    for _ in range(2):
+        result = cluster.launch(*RUN)
+        assert result.returncode == 0, result.stderr
+        said = f"my-slice: the slice costs{price}, with or without a run on it, until you type: {ends}"
+        assert result.stdout.splitlines()[-1] == said
+
+
+def test_a_run_without_a_slice_tells_what_its_work_directory_needs_before_one_is_rented(cluster):
+    result = cluster.launch(*RUN[:-1], "/data/base")
+    assert result.returncode == 1
+    assert "with --workdir /data/base, a path on each host's own disk, it must be a slice of one host" in result.stderr

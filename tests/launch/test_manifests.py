@@ -53,10 +53,10 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice(job, pod, container):
 def test_other_slices_of_the_readme_add_up():
     rows = re.findall(r"^\| \w+, (\d+) chips \| `(\S+)` \| `(\S+)` \| (\d+) \| (\d+) \|$",
                       (LAUNCH / "gke" / "README.md").read_text(), re.MULTILINE)  # fmt: skip
-    assert len(rows) == 6
+    assert len(rows) == 8
     for chips, accelerator, topology, hosts, per_host in rows:
         assert math.prod(map(int, topology.split("x"))) == int(chips) == int(hosts) * int(per_host)
-        assert accelerator.startswith("tpu-v")
+        assert accelerator.startswith(("tpu-v", "tpu7x"))
 
 
 def test_a_pod_that_was_told_to_stop_or_whose_node_is_taken_restarts_all_without_counting(jobset, job, pod, container):

@@ -4,9 +4,10 @@ import json
 import os
 import signal
 import stat
+import subprocess
 
 import pytest
-from cloud import HOSTILE, eventually
+from cloud import HOSTILE, LAUNCH, eventually
 
 RUN = ("run", "my-slice", "pretrain", "--config", "configs/bert_base.py", "--workdir", "gs://my-bucket/base")
 WORDS = list(RUN[2:])
@@ -257,3 +258,54 @@ def test_one_host_may_write_to_its_disk(cloud):
     cloud.rent(hosts=1)
     result = cloud.launch(*RUN[:5], "--workdir", "runs/base")
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "scheduling", "much"),
+    [
+        ("v5litepod-16", ["", "", ""], " 19.20 USD an hour (list price; PRICE=... changes it)"),
+        ("v5litepod-16", ["True", "", ""], " 9.60 USD an hour (list price; PRICE=... changes it)"),
+        ("v5litepod-16", ["", "True", ""], " 9.60 USD an hour (list price; PRICE=... changes it)"),
+        (
+            "v4-32",
+            ["", "", "True"],
+            " 51.52 USD an hour (list price on demand; reserved has another, which PRICE=... sets)",
+        ),
+        ("v2-8", ["", "", ""], ""),
+    ],
+)
+def test_what_goes_on_costing_is_said_after_run_and_stop_with_the_command_that_ends_it(
+    slice_of_two, accelerator, scheduling, much
+):
+    with slice_of_two.google() as google:
+        google.update(type=accelerator, scheduling=scheduling)
+    script = LAUNCH / "tpu.sh"
+    ends = f"with or without a run on it, until you type: ZONE=us-west4-a {script} delete my-slice"
+    for words in (RUN, RUN, ("stop", "my-slice")):
+        result = slice_of_two.launch(*words)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.splitlines()[-1] == f"my-slice: the slice costs{much}, {ends}"
+    command = ends.partition("type: ")[2]
+    environment = slice_of_two._command((), {})["env"]
+    del environment["ZONE"]
+    subprocess.run(["bash", "-c", command], env=environment, check=True)
+    assert slice_of_two.state() == "ABSENT"
+
+
+def test_the_reminder_has_the_price_and_the_project_that_were_given(slice_of_two):
+    result = slice_of_two.launch(*RUN, PRICE="0.5", PROJECT="my-project")
+    assert "costs 8.00 USD an hour (by PRICE)" in result.stdout
+    assert "type: PROJECT=my-project ZONE=us-west4-a " in result.stdout
+
+
+def test_a_run_without_a_slice_tells_what_its_work_directory_needs_before_one_is_rented(cloud):
+    result = cloud.launch(*RUN[:5], "--workdir", "runs/base")
+    assert result.returncode == 1
+    assert "`create` rents it. Before you do: with --workdir runs/base" in result.stderr
+    assert "it must be a slice of one host" in result.stderr
+    assert "Before you do" not in cloud.launch(*RUN).stderr
+
+
+def test_a_price_that_is_none_is_told_before_a_run_is_started(slice_of_two):
+    result = slice_of_two.launch(*RUN, PRICE="cheap")
+    assert result.returncode == 2 and not slice_of_two.calls()

@@ -19,7 +19,8 @@ CALL = sys.argv[1:]
 FLAGS = dict(word[2:].split("=", 1) for word in CALL if word.startswith("--") and "=" in word)
 
 
-GROUP, VERB, NAME = CALL[2:5] if CALL[0] == "compute" else ("", "", "")
+WORDS = CALL[1:] if CALL[0] == "alpha" else CALL
+GROUP, VERB, NAME = WORDS[2:5] if WORDS[:2] == ["compute", "tpus"] else ("", "", "")
 
 
 @contextlib.contextmanager
@@ -87,6 +88,18 @@ def arranged_fault(known):
     return None
 
 
+def listed(known):
+    """What a project has of a kind, in all zones, as `value` of --format prints it."""
+    kind = CALL[1] if CALL[1] == "instances" else GROUP
+    assert kind == "instances" or FLAGS["zone"] == "-", "one zone alone"
+    opening = 'value[separator="|"]('
+    assert FLAGS["format"].startswith(opening), FLAGS["format"]
+    keys = FLAGS["format"].removeprefix(opening).removesuffix(")").split(",")
+    for resource in known["listed"].get(kind, []):
+        assert set(resource) <= set(keys), f"{set(resource) - set(keys)} is not asked for"
+        print("|".join(resource.get(key, "") for key in keys))
+
+
 def queued_resources(known):
     here = known["states"] if known["type"] else []
     if VERB == "create":
@@ -113,7 +126,7 @@ def tpu_vm(known):
             error(f"NOT_FOUND: Resource 'nodes/{NAME}' was not found")
         error("[/usr/bin/ssh] exited with return code [255].", 255)
     if VERB == "describe":
-        print(known["hosts"])
+        print(known["hosts"], known["type"], *known["scheduling"], sep="|")
         return 0
     home = ROOT / f"host{FLAGS['worker']}"
     if VERB == "scp":
@@ -132,6 +145,9 @@ def main():
             log.write(json.dumps(CALL) + "\n")
         fault = arranged_fault(known)
         carried_out = not fault or not fault["status"] or fault["carried_out"]
+        if carried_out and "list" in CALL[:4]:
+            listed(known)
+            carried_out = False
         refusal = queued_resources(known) if carried_out and GROUP == "queued-resources" else None
     status = tpu_vm(known) if carried_out and GROUP == "tpu-vm" else 0
     if fault and fault["status"]:

@@ -38,6 +38,14 @@ def arranged_fault(known):
 
 def gcloud(known):
     group, verb, name = CALL[2:5]
+    if group == "resource-policies":
+        name = CALL[5] if verb == "create" else name
+        if (name in known["policies"]) == (verb == "create"):
+            return (
+                f"The resource '{name}' already exists" if verb == "create" else f"The resource '{name}' was not found"
+            )
+        known["policies"] = [name] if verb == "create" else []
+        return None
     if group == "clusters":
         context = {"name": name, "context": {"cluster": name}}
         Path(os.environ["KUBECONFIG"]).write_text(json.dumps({"contexts": [context], "current-context": name}))
@@ -50,7 +58,7 @@ def gcloud(known):
         return None if verb == "list" else f"ResponseError: code=404, message=Not found: nodePools/{name}."
     elif verb == "list":
         state, *rest = known["states"]
-        print(state, known["pool"].strip("-"), known["message"], sep="|")
+        print(state, known["pool"].strip("-"), *known["scheduling"], known["message"], sep="|")
         known["states"] = rest or [state]
     elif verb == "delete":
         known["pool"] = None
