@@ -64,7 +64,7 @@ class Cloud:
         self.program("bin/bert_jax.py", (STAND_INS / "bert_jax.py").read_text(), python=True)
         google = {"type": None, "states": [], "next_states": [], "hosts": 2, "faults": [], "host_environment": {}}
         # Whether a slice that is there is on spot, preemptible, reserved; and what the project has in all zones.
-        google |= {"scheduling": ["", "", ""], "listed": {}}
+        google |= {"scheduling": ["", "", ""], "listed": {}, "created": None, "account": None}
         (root / "google.json").write_text(json.dumps(google))
 
     def program(self, name, text, python=False):

@@ -42,7 +42,12 @@ def listed(cloud, nodes=(), requests=(), machines=(), **environment):
     header, *lines, last = result.stdout.splitlines()
     rows = [re.split(r"\s{2,}", line) for line in [header, *lines]]
     assert rows[0] == HEADER and all(len(row) == 8 for row in rows), result.stdout
-    return {row[0]: row[1:] for row in rows[1:]}, last
+    return {row[0]: [*row[1:-1], float(row[-1]) if row[-1] not in "?-" else row[-1]] for row in rows[1:]}, last
+
+
+def usd(amount):
+    """An amount, to what it grows by while the command runs."""
+    return pytest.approx(amount, abs=0.25)
 
 
 def test_each_slice_of_each_zone_with_its_age_and_cost(cloud):
@@ -53,9 +58,9 @@ def test_each_slice_of_each_zone_with_its_age_and_cost(cloud):
     ]
     rows, last = listed(cloud, nodes)
     assert rows == {
-        "one": ["us-west4-a", "v5litepod-16", "spot", "READY", "1 h 30 min", "9.60", "14.45"],  # 16 x 0.60, x 1.505
-        "two": ["europe-west4-b", "v6e-8", "on demand", "READY", "2 d 2 h", "21.60", "1080.22"],  # 8 x 2.70, x 50.01
-        "three": ["us-central2-b", "v4-32", "spot", "READY", "15 min", "14.88", "3.80"],  # 16 x 0.93, x 0.2551
+        "one": ["us-west4-a", "v5litepod-16", "spot", "READY", "1 h 30 min", "9.60", usd(14.45)],  # 16 x 0.60, x 1.505
+        "two": ["europe-west4-b", "v6e-8", "on demand", "READY", "2 d 2 h", "21.60", usd(1080.22)],  # 8 x 2.70, x 50.01
+        "three": ["us-central2-b", "v4-32", "spot", "READY", "15 min", "14.88", usd(3.80)],  # 16 x 0.93, x 0.2551
     }
     assert last == "in all 46.08 USD an hour (list prices)"
     assert [call[:5] for call in cloud.calls()] == [
@@ -81,7 +86,7 @@ def test_what_has_no_list_price_shows_none(cloud, accelerator, more, terms):
         nodes[0]["acceleratorType"] = "-"
     rows, last = listed(cloud, nodes)
     assert rows["strange"][2:] == [terms, "READY", "3 h 0 min", "?", "?"]
-    assert rows["usual"][-2:] == ["4.80", "4.80"]
+    assert rows["usual"][-2:] == ["4.80", usd(4.80)]
     assert last == "in all at least 4.80 USD an hour (list prices); ? stands for a price that is not known here"
 
 
@@ -125,9 +130,9 @@ def test_the_hosts_of_a_node_pool_are_one_slice(cloud):
     rows, last = listed(cloud, machines=hosts + others)
     assert rows == {
         # 4 hosts of 4 chips at 0.60: three for 2 hours, one for half an hour
-        "my-pool": ["us-west4-a", "ct5lp-hightpu-4t x 4", "spot", "4 RUNNING", "2 h 0 min", "9.60", "15.60"],
+        "my-pool": ["us-west4-a", "ct5lp-hightpu-4t x 4", "spot", "4 RUNNING", "2 h 0 min", "9.60", usd(15.60)],
         "ironwood": ["us-central1-c", "tpu7x-standard-4t x 1", "on demand", "1 RUNNING", "1 h 0 min", "?", "?"],
-        "half": ["us-west1-c", "ct5lp-hightpu-8t x 1", "on demand", "1 RUNNING", "1 d 6 h", "9.60", "288.00"],
+        "half": ["us-west1-c", "ct5lp-hightpu-8t x 1", "on demand", "1 RUNNING", "1 d 6 h", "9.60", usd(288.00)],
         "down": ["us-west1-c", "ct6e-standard-1t x 1", "on demand", "0 RUNNING", "4 h 0 min", "0.00", "-"],
     }
     assert last.startswith("in all at least 19.20 USD an hour")

@@ -52,7 +52,7 @@ def is_shown(line, said):
     pattern = re.sub(
         r"\d[\d.,]*", "#", re.escape(line.strip()).replace("\\.", ".").replace("\\,", ",").replace("\\-", "-")
     )
-    pattern = pattern.replace("#", r"[\d.,e+-]+").replace(r"\ ", r"\s+")
+    pattern = re.sub(r"(\\ )+", r"\\s+", pattern.replace("#", r"[\d.,e+-]+"))
     return any(re.fullmatch(pattern, each.strip()) for each in said)
 
 
@@ -81,6 +81,12 @@ def place(cloud, tmp_path):
         # On a host, `setup` has unpacked the checkout, whose recipe is the large one.
         program = f"#!/bin/bash\ncp {folder}/configs/*.py configs/\nexport SLURM_PROCID=$WORKER\n"
         cloud.program("installed/bert-jax", f'{program}exec {sys.executable} -m bert_jax "$@"\n')
+        # What is downloaded as gcloud: an installer, which puts the stand-in on the PATH.
+        (tmp_path / "bin" / "gcloud").rename(tmp_path / "downloaded")
+        installer = f"#!/bin/bash\nmv {tmp_path}/downloaded {tmp_path}/bin/gcloud\n"
+        cloud.program("google-cloud-sdk/install.sh", installer)
+        archive = '[[ "$1 $2" == "-O https://dl.google.com/dl/cloudsdk/channels/rapid/downloads/"* ]] &&'
+        cloud.program("bin/curl", f'#!/bin/bash\n{archive} tar -czf "${{2##*/}}" -C {tmp_path} google-cloud-sdk\n')
         cloud.program("bin/bert-jax", f'#!/bin/bash\nexec {sys.executable} -m bert_jax "$@"\n')
         with cloud.google() as google:
             google["next_states"] = [["WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]]
@@ -88,6 +94,8 @@ def place(cloud, tmp_path):
                 "JAX_COORDINATOR_PORT": str(port), "SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "localhost",
                 "SLURM_NTASKS": "2", "SLURM_LOCALID": "0",
             }  # fmt: skip
+            google["account"] = dict.fromkeys(("login", "project", "configured", "billed", "application_default"))
+            google["account"] |= {"enabled": [], "roles": []}
         environment = cloud._command((), {})["env"] | shared | {"SETTLE_SECONDS": "1"}
         yield folder, environment
 
@@ -115,16 +123,21 @@ def missing_lines(shown, said):
 
 
 @pytest.mark.slow  # test_tpu_rent.py, test_tpu_run.py and test_tpu_watch.py run its commands
-def test_the_page_is_walked_word_for_word(place):
+def test_the_page_is_walked_word_for_word(place, cloud):
     folder, environment = place
     for commands, shown in walk()[1:]:  # the first is an installation, and the plan, which is walked below
         said = []
         for command in commands:
             if command.startswith("export "):
-                environment |= dict([command.removeprefix("export ").split("=")])
+                name, _, value = command.removeprefix("export ").partition("=")
+                [environment[name]] = run(f"printf %s {value}", folder, environment)
             else:
                 said += run(command.replace("--config bert_base", "--config configs/bert_base.py"), folder, environment)
         assert not missing_lines(shown, said), "\n".join(said)
+    with cloud.google() as google:
+        assert google["account"]["application_default"] and google["account"]["enabled"]
+        assert google["account"]["roles"] == ["roles/storage.objectAdmin", "roles/storage.legacyBucketReader"]
+        assert google["type"] is None, "the slice goes on costing"
     assert (folder / "bfloat16" / "model.safetensors").stat().st_size > 10_000
     assert not list(folder.glob("gs:*")), "a URL was taken for a local path"
 
@@ -135,6 +148,33 @@ def test_the_walk_finds_the_commands_and_what_they_print():
     assert sum(len(shown) for _, shown in walk()) > 20
     assert is_shown("a: 1,234 pieces in 5 s", ["x", "a: 9 pieces in 0.25 s"])
     assert not is_shown("a: 1,234 pieces", ["a: 9 parts"])
+
+
+def test_the_steps_before_a_slice_are_in_an_order_that_google_takes(place, cloud):
+    """As the walk, which takes minutes, up to the data; and no step of it is one too many."""
+    folder, environment = place
+    steps = [command for commands, _ in walk()[1:] for command in commands]
+    steps = steps[: next(i for i, command in enumerate(steps) if command.startswith("bert-jax"))]
+    for command in steps:
+        if command.startswith("export "):
+            name, _, value = command.removeprefix("export ").partition("=")
+            [environment[name]] = run(f"printf %s {value}", folder, environment)
+        else:
+            run(command, folder, environment)
+    environment["ZONE"] = "us-west4-a"
+    assert run("launch/tpu.sh create my-slice --type v5litepod-16 --yes", folder, environment)
+    with cloud.google() as google:
+        assert google["account"]["roles"] == ["roles/storage.objectAdmin", "roles/storage.legacyBucketReader"]
+        assert all(google["account"].values())
+
+
+def test_the_prices_of_the_page_are_those_of_the_launchers():
+    rows = re.findall(r"^\| (v\w+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+    assert [row[0] for row in rows] == ["v4", "v5e", "v5p", "v6e"]
+    script = f"source {LAUNCH}/cloud/price.sh; list_price $1 'on demand'; echo $price; list_price $1 spot; echo $price"
+    for chip, *prices in rows:
+        known = subprocess.run(["bash", "-c", script, "-", chip], capture_output=True, text=True, check=True)
+        assert known.stdout.split() == prices, chip
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -73,6 +74,40 @@ def storage(words):
             path.write_bytes(of_emulator("GET", f"/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media"))
 
 
+def account(known):
+    """What precedes a slice: login, project, billing, APIs, the bucket's roles. Google refuses another order."""
+    have, rest = known["account"], [word for word in CALL if not word.startswith("--")]
+    if rest == ["auth", "login"]:
+        have["login"] = True
+    elif not have["login"]:
+        error("You do not currently have an active account selected.")
+    elif rest[:2] == ["projects", "create"]:
+        have["project"] = rest[2]
+    elif rest[:3] == ["config", "set", "project"]:
+        have["configured"] = rest[3] == have["project"]
+    elif rest[:3] == ["billing", "accounts", "list"]:
+        print("012345-6789AB-CDEF01")
+    elif rest[:3] == ["billing", "projects", "link"]:
+        have["billed"] = rest[3] == have["project"] and FLAGS["billing-account"] == "012345-6789AB-CDEF01"
+    elif rest[:2] == ["projects", "describe"]:
+        print({"projectNumber": "4711"}[FLAGS["format"].removeprefix("value(").removesuffix(")")])
+    elif not (have["configured"] and have["billed"]):
+        error("FAILED_PRECONDITION: Billing must be enabled for activation of service")
+    elif rest[:2] == ["services", "enable"]:
+        have["enabled"] = rest[2:]
+    elif rest == ["auth", "application-default", "login"]:
+        have["application_default"] = True
+    elif rest[:3] == ["storage", "buckets", "add-iam-policy-binding"]:
+        of_emulator("GET", f"/storage/v1/b/{split(rest[3])[0]}")  # raises if there is no such bucket
+        if "compute.googleapis.com" not in have["enabled"] or not FLAGS["member"].startswith(
+            "serviceAccount:4711-compute@"
+        ):
+            error(f"INVALID_ARGUMENT: Service account {FLAGS['member']} does not exist.")
+        have["roles"].append(FLAGS["role"])
+    elif f"{'storage' if CALL[0] == 'storage' else 'tpu'}.googleapis.com" not in have["enabled"]:
+        error("PERMISSION_DENIED: API has not been used in this project before or it is disabled.")
+
+
 def error(message, status=1):
     print(f"ERROR: (gcloud.{'.'.join(CALL[:4])}) {message}", file=sys.stderr)
     sys.exit(status)
@@ -95,7 +130,8 @@ def listed(known):
     opening = 'value[separator="|"]('
     assert FLAGS["format"].startswith(opening), FLAGS["format"]
     keys = FLAGS["format"].removeprefix(opening).removesuffix(")").split(",")
-    for resource in known["listed"].get(kind, []):
+    rented = [known["created"]] if kind == "tpu-vm" and known["created"] and known["states"][0] == "ACTIVE" else []
+    for resource in known["listed"].get(kind, rented):
         assert set(resource) <= set(keys), f"{set(resource) - set(keys)} is not asked for"
         print("|".join(resource.get(key, "") for key in keys))
 
@@ -106,6 +142,14 @@ def queued_resources(known):
         if here:
             return "ALREADY_EXISTS: the queued resource exists"
         known["type"] = FLAGS["accelerator-type"]
+        known["scheduling"] = ["True" if "--spot" in CALL else "", "", ""]
+        known["created"] = {
+            "name": f"projects/my-project/locations/{FLAGS['zone']}/nodes/{NAME}",
+            "acceleratorType": known["type"],
+            "state": "READY",
+            "createTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "schedulingConfig.spot": known["scheduling"][0],
+        }
         known["states"] = known["next_states"].pop(0) if known["next_states"] else ["ACTIVE"]
         for host in range(known["hosts"]):
             shutil.rmtree(ROOT / f"host{host}", ignore_errors=True)
@@ -116,7 +160,7 @@ def queued_resources(known):
         print(here[0], known["type"], sep="\t")
         known["states"] = here[1:] or here
     elif VERB == "delete":
-        known["type"] = None
+        known["type"] = known["created"] = None
     return None
 
 
@@ -137,8 +181,12 @@ def tpu_vm(known):
 
 
 def main():
-    if CALL[0] == "storage":
+    with google() as known:
+        if known["account"]:
+            account(known)
+    if CALL[0] == "storage" and "add-iam-policy-binding" not in CALL:
         storage(CALL[1:])
+    if WORDS[0] != "compute":
         return
     with google() as known:
         with open(ROOT / "calls.jsonl", "a") as log:
