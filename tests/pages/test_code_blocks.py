@@ -66,7 +66,19 @@ SMALLER = {
 }
 OF_ALTERNATIVES = ("docs/command_line.md",)  # pages whose commands are each for itself
 # Programs of others, which are not run: their command lines are the reader's to try.
-OF_OTHERS = ("gcloud", "kubectl", "podman", "unzip", "cd", "curl", "export", "python3", ".")
+OF_OTHERS = (
+    "gcloud",
+    "kubectl",
+    "podman",
+    "unzip",
+    "tar",
+    "google-cloud-sdk/install.sh",
+    "cd",
+    "curl",
+    "export",
+    "python3",
+    ".",
+)
 ADDED = small_commands.ADDED | {"train-tokenizer": ["--vocab-size", "400"]}
 # What is added to the command of a recipe, for the models of the pages, which have one layer of 32.
 _HELD_OUT = ["--config.data.dev_share=0.3"]
