@@ -31,8 +31,8 @@ _FENCE = re.compile(r"^ *```")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages of `ELSEWHERE`, the notebooks, and the pictures of both."""
-    pictures = {path.name: f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.png")}
-    for name, source in (ELSEWHERE | pictures).items():
+    pictures = [f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.png")]
+    for name, source in (ELSEWHERE | dict(zip(pictures, pictures, strict=True))).items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
     from nbconvert import MarkdownExporter  # slow to import, and the tests read the tables of this file alone
 
@@ -71,7 +71,19 @@ def _site_link(link: re.Match[str], source: str, here: str) -> str:
     pages = {file: name for name, file in (ELSEWHERE | NOTEBOOKS).items()} | _INSTEAD
     page = found.removeprefix("docs/") if found.startswith("docs/") else pages.get(found)
     if page is None and found.endswith(".png"):
-        page = posixpath.basename(found)
+        page = found
     if page is None:
         return text if (ROOT / found).exists() else link[0]
     return f"[{text}]({posixpath.relpath(page, here or '.')}{'#' + anchor if anchor else ''})"
+
+
+# Page -> words by which the search finds it before all others.
+FOUND_BY = {"weights.md": ["state_dict", "PyTorch weights"]}
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Gives pages their words for the search, and the first page its whole width, for three doors side by side."""
+    page.meta["tags"] = FOUND_BY.get(page.file.src_uri, [])
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation", "toc"]
+    return html

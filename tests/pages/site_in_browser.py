@@ -1,8 +1,9 @@
 """Opens the built site in Chromium: python tests/pages/site_in_browser.py [OUT]
 
 Builds the site, serves it on this machine alone, and opens pages at the width of a desktop and of a phone, light and
-dark. Exits 1, saying why, when a page asks another host for something, reports an error or is wider than the screen, or
-when the search finds nothing. Saves pictures in OUT (default: a new folder). Needs playwright and a Chromium.
+dark. Exits 1, saying why, when a page asks another host for something, reports an error or is wider than the screen,
+when code is clipped on a desktop, or when the search finds another page first. Saves pictures in OUT (default: a new
+folder). Needs playwright and a Chromium.
 """
 
 import contextlib
@@ -24,7 +25,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("", "get_started/", "command_line/", "recipes/", "api/inference/", "api/config/", "coming_from/", "packing/",
          "troubleshooting/", "tpu/", "attention/", "architecture/", "benchmarks/")  # fmt: skip
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
-SEARCHES = ("layer_decay", "from_pretrained", "the vocabulary does not fit", "null-threshold")
+# Words -> the page that the search finds first; None: any.
+SEARCHES = {"layer_decay": None, "from_pretrained": None, "the vocabulary does not fit": None, "null-threshold": None,
+            "state_dict": "weights/", "TPU price": "tpu/", "own table": "notebooks/own_table/"}  # fmt: skip
+# The longest line of each block of code that is wider than its place.
+CLIPPED = """[...document.querySelectorAll(".md-typeset pre > code")]
+    .filter(code => code.scrollWidth > code.clientWidth + 1)
+    .map(code => code.innerText.split("\\n").sort((a, b) => b.length - a.length)[0])"""
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -69,24 +76,29 @@ def look(browser: Browser, address: str, out: Path) -> list[str]:
                 wide = page.evaluate("document.documentElement.scrollWidth") - w
                 if wide > 0:
                     errors.append(f"{name} is {wide} pixels wider than a {width}")
+                if width == "desktop":
+                    errors += [f"{name} clips {line!r}" for line in page.evaluate(CLIPPED)]
             context.close()
     return errors + search(watched(browser.new_page(), address, errors), address, out)
 
 
 def search(page: Page, address: str, out: Path) -> list[str]:
-    """Types into the search; returns what was not found."""
+    """Types into the search; returns what was not found, or not first."""
     missing = []
     page.goto(address)
     field = page.locator("input.md-search__input")
     field.click()
     page.wait_for_load_state("networkidle")  # the index is there
-    for words in SEARCHES:
+    for words, first in SEARCHES.items():
         field.fill("")
         field.press_sequentially(words, delay=50)
-        try:
-            page.locator(".md-search-result__item").first.wait_for(timeout=10_000)
-        except Exception:
-            missing.append(f"the search finds nothing for {words!r}")
+        page.wait_for_timeout(2000)  # until the results are those of the last letter
+        found = page.locator(".md-search-result__item a")
+        where = (
+            found.first.get_attribute("href").removeprefix(address).partition("?")[0] if found.count() else "nothing"
+        )
+        if where == "nothing" or first not in (None, where):
+            missing.append(f"the search finds {where} for {words!r}, expected {first or 'a page'}")
         page.screenshot(path=out / f"search-{words.strip('-').replace(' ', '_')}.png")
     return missing
 

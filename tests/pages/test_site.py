@@ -87,3 +87,28 @@ def test_arguments_and_attributes_of_the_reference_are_described(site):
             names.append(re.sub("<.*?>", "", item))
     assert {"attention_bias", "prompt_name", "workdir"} <= set(names)
     assert not [name for name in names if "," in name]
+
+
+def test_the_first_page_shows_the_learning_picture_the_installation_and_three_doors(site):
+    page = (site / "index.html").read_text()
+    [picture] = re.findall(r'<img alt="The loss[^>]* src="([^"]+)"', page)
+    assert (site / picture).read_bytes() == (ROOT / "docs" / "learning.png").read_bytes()  # benchmarks/ has a namesake
+    shown = (site / "benchmarks" / "learning.png").read_bytes()
+    assert shown == (ROOT / "benchmarks" / "learning.png").read_bytes()
+    assert page.index("<img alt") < page.index("<strong>Install<") < page.index("grid cards doors")
+    doors = page.partition("grid cards doors")[2].partition("</ul>")[0].split("<li>")[1:]
+    assert [re.findall("<strong>(.*?)</strong>", door) for door in doors] == [
+        ["I have a table"], ["I have PyTorch weights"], ["I have a TPU"],
+    ]  # fmt: skip
+    targets = [re.findall('href="([^"#]+)', door) for door in doors]
+    assert [len(links) for links in targets] == [3, 3, 3]
+    assert all((site / link / "index.html").exists() for links in targets for link in links), targets
+    assert "weights/" in targets[1] and "tpu/" in targets[2]
+    assert re.search('data-md-type="navigation" *hidden', page) and re.search('data-md-type="toc" *hidden', page)
+
+
+def test_the_search_knows_pages_by_the_words_of_their_readers(site):
+    """`site_in_browser.py` types them into the search."""
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    tags = {entry["location"].partition("#")[0]: entry["tags"] for entry in index["docs"] if entry.get("tags")}
+    assert tags == {"weights/": ["state_dict", "PyTorch weights"]}
