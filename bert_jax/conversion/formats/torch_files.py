@@ -19,14 +19,24 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.conversion.formats import lazy_tensors
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.conversion.formats.torch_pickles import LegacyUnpickler, Tensor, Unpickler
-from bert_jax.errors import InputError
+from bert_jax.conversion.formats.torch_pickles import (
+    LegacyUnpickler,
+    Placeholder,
+    Tensor,
+    Unpickler,
+    longest_in,
+    most_in,
+)
+from bert_jax.errors import InputError, logger
+
+_log = logger(__name__)
 
 # The older layout begins with a magic number and a protocol version (torch/serialization.py).
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
-# Keys under which trainers (Lightning, fairseq, DeepSpeed, hand-written loops) save the model's state dict.
-_STATES = ("state_dict", "model_state_dict", "model", "module", "net")
+# Keys under which trainers (Lightning, fairseq, DeepSpeed, Accelerate, hand-written loops) save the model's state dict.
+_STATES = ("state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params")
+_DEEPEST_STATE = 3  # dictionaries around a state dict
 # Limit of total tensor bytes / file size; above 1 because tied tensors and columns of one storage share bytes.
 _MOST_SHARING = 16
 
@@ -70,14 +80,19 @@ def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) ->
     state = _model_state(state)
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise InputError("expected a state dict (names to tensors), found something else")
-    if len(state) > lazy_tensors.MOST_TENSORS:
-        raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} tensors, found {len(state)}")
+    if len(state) > most_in(file.size):
+        raise InputError(f"expected at most {most_in(file.size)} tensors, found {len(state)}")
+    others = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
+    if others and (len(others) == len(state) or any(_is_part_of_torch(value) for value in others.values())):
+        raise _no_tensor(*next(iter(others.items())))
+    if others:
+        _log.warning("%s: left out, as they are no tensors: %s", file.path, ", ".join(sorted(others)[:10]))
     whole: set[str] = set()  # keys of the storages whose CRC-32 has been verified
     tensors, claimed = {}, 0
     for name, value in state.items():
         lazy_tensors.checked_name(name)
-        if not isinstance(value, Tensor):
-            raise InputError(f"expected a tensor under {name!r}, found {type(value).__name__}")
+        if name in others:
+            continue
         if value.storage.key not in extents:
             raise InputError(f"{name!r}: expected its storage {value.storage.key!r} in the file, found none")
         extent = extents[value.storage.key]
@@ -91,16 +106,56 @@ def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) ->
     return tensors
 
 
+def _is_part_of_torch(value: Any) -> bool:
+    """Return whether a value is a placeholder of PyTorch's, such as a tensor that is distributed or quantized."""
+    return isinstance(value, Placeholder) and value.named.startswith("torch.")
+
+
+def _no_tensor(name: str, value: Any) -> InputError:
+    if not isinstance(value, Placeholder):
+        return InputError(f"expected a tensor under {name!r}, found {type(value).__name__}")
+    return InputError(
+        f"refused: the pickle names {value.named} under {name!r}, which no state dict needs; nothing was run"
+    )
+
+
 def _model_state(state: Any) -> Any:
-    """Return the model's state dict inside a trainer's checkpoint, or `state` itself."""
-    for _ in _STATES:
-        if not isinstance(state, dict) or any(isinstance(value, Tensor) for value in state.values()):
+    """Return the model's state dict inside a trainer's checkpoint, or `state` itself.
+
+    Raises:
+        InputError: the file holds a model as an object, or several state dicts under names that say nothing.
+    """
+    for _ in range(_DEEPEST_STATE):
+        if not isinstance(state, dict):
             break
-        inner = next((state[name] for name in _STATES if isinstance(state.get(name), dict)), None)
+        named = [state[name] for name in _STATES if isinstance(state.get(name), dict | Placeholder)]
+        held = {} if named else _state_dicts(state)
+        if len(held) > 1:
+            names = ", ".join(map(repr, held))
+            raise InputError(f"expected one state dict, or one named {_STATES[0]!r}, found {names}; save one of them")
+        inner = named[0] if named else next(iter(held.values()), None)
         if inner is None:
             break
         state = inner
+    if isinstance(state, Placeholder):
+        raise InputError(
+            f"expected a state dict, found an object of {state.named}, as torch.save(model, ...) writes; nothing was "
+            "run; load it in PyTorch beside its code, and save model.state_dict()"
+        )
     return state
+
+
+def _state_dicts(state: dict[Any, Any]) -> dict[str, Any]:
+    """Return the state dicts in a dictionary that has no tensors of its own, without those of optimizers."""
+    if any(isinstance(value, Tensor) for value in state.values()):
+        return {}
+    return {
+        str(name): value
+        for name, value in state.items()
+        if isinstance(value, dict)
+        and any(isinstance(part, Tensor) for part in value.values())
+        and not str(name).startswith(("optim", "scheduler"))
+    }
 
 
 def _reach(tensor: Tensor, extent: _Extent, name: str) -> int:
@@ -169,7 +224,7 @@ class _Directory(io.BufferedIOBase):
     def read(self, count: int | None = -1) -> bytes:
         left = max(0, self._file.size - self._position)
         count = left if count is None or count < 0 else min(count, left)
-        if count > lazy_tensors.LONGEST_DESCRIPTION:
+        if count > longest_in(self._file.size):
             raise InputError(f"expected a list of members in the archive, found one of {count} bytes")
         found = self._file.read(self._position, count)
         self._position += count
@@ -194,7 +249,7 @@ def _open_zip(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     prefix = f"{root}data/"
     if f"{root}byteorder" in members and _short(file, members[f"{root}byteorder"]).strip() != b"little":
         raise InputError("expected little-endian storages")
-    state = Unpickler(io.BytesIO(_short(file, members[pickles[0]]))).load()
+    state = Unpickler(io.BytesIO(_short(file, members[pickles[0]])), file.size).load()
     extents = {name.removeprefix(prefix): _extent(file, members[name]) for name in members if name.startswith(prefix)}
     if sum(extent.size for extent in extents.values()) > file.size:
         raise InputError("expected separate storages in the archive, found overlapping ones")
@@ -219,7 +274,7 @@ def _extent(file: storage.OpenFile, member: zipfile.ZipInfo) -> _Extent:
 def _short(file: storage.OpenFile, member: zipfile.ZipInfo) -> bytes:
     """Read a small member of the archive, such as the pickle that describes the tensors."""
     extent = _extent(file, member)
-    if extent.size > lazy_tensors.LONGEST_DESCRIPTION:
+    if extent.size > longest_in(file.size):
         raise InputError(f"expected {member.filename!r} to describe tensors, found {extent.size} bytes")
     content = file.read(extent.start, extent.size)
     if zlib.crc32(content) != extent.crc:
@@ -232,18 +287,21 @@ def _open_legacy(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
 
     A storage is its number of elements (int64) followed by its bytes; storages are in the order of the keys.
     """
-    stream = io.BytesIO(file.read(0, min(file.size, lazy_tensors.LONGEST_DESCRIPTION)))
+    stream = io.BytesIO(file.read(0, min(file.size, longest_in(file.size))))
 
     def load() -> Any:
-        return Unpickler(stream).load()
+        return Unpickler(stream, file.size).load()
 
     # `!=` is safe: the unpickler makes no object that defines a comparison.
-    if load() != _LEGACY_MAGIC or load() != _LEGACY_PROTOCOL:
+    if (first := load()) != _LEGACY_MAGIC or load() != _LEGACY_PROTOCOL:
+        values = first.items() if isinstance(first, dict) else ()
+        if strange := next(((name, value) for name, value in values if isinstance(value, Placeholder)), None):
+            raise _no_tensor(*strange)
         raise InputError("expected a PyTorch file, found another pickle")
     system = load()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise InputError("expected little-endian storages")
-    unpickler = LegacyUnpickler(stream)
+    unpickler = LegacyUnpickler(stream, file.size)
     state, keys = unpickler.load(), load()
     if not isinstance(keys, list):
         raise InputError(f"expected the list of storage keys, found {type(keys).__name__}")

@@ -1,7 +1,8 @@
 """Parse the pickle of a PyTorch file with an allow-list, as a description of tensors.
 
-Only the opcodes (`_OPCODES`) and the names (`_ALLOWED`) that `torch.save` uses for a state dict are allowed; anything
-else is refused before any function is called.
+Only the names (`_ALLOWED`) that `torch.save` uses for a state dict mean something. Any other name, such as a class of
+a trainer's settings, becomes a `Placeholder` that ignores all that is done with it: no name is imported, and no function
+of the file's choice is called.
 """
 
 import collections
@@ -29,13 +30,14 @@ _STORAGES = {
     "ByteStorage": np.uint8,
     "BoolStorage": np.bool_,
 }
-# The opcodes that `torch.save` writes, under Python 2 and 3.
+# The opcodes that `torch.save` writes, under Python 2 and 3, for state dicts and the settings beside them.
 # fmt: off
 _OPCODES = frozenset({
     "PROTO", "FRAME", "MEMOIZE", "MARK", "STOP", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2",
     "TUPLE3", "SETITEM", "SETITEMS", "APPEND", "APPENDS", "BINUNICODE", "SHORT_BINUNICODE", "BINSTRING",
     "SHORT_BINSTRING", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "NONE", "NEWTRUE", "NEWFALSE", "BINPUT",
     "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE", "BUILD",
+    "NEWOBJ", "NEWOBJ_EX", "EMPTY_SET", "ADDITEMS", "BINBYTES", "SHORT_BINBYTES",
 })
 # fmt: on
 # Every opcode can make an object, so bounds on opcodes bound memory. The bound is a number per storage that the pickle
@@ -43,10 +45,13 @@ _OPCODES = frozenset({
 _OPCODES_A_STORAGE = 80
 _OPCODES_BESIDE = 2 * lazy_tensors.MOST_TENSORS
 # Opcodes that make a container, which takes ten times the memory of another object.
-_CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "REDUCE"})
+_CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "REDUCE", "NEWOBJ", "NEWOBJ_EX"})
 _CONTAINERS_A_STORAGE = 8  # a parameter takes 4, a module 1
 _CONTAINERS_BESIDE = 64
+# A larger file may have a larger pickle: one more opcode and container for this many of its bytes, and one more tensor.
+_BYTES_AN_OPCODE, _BYTES_A_CONTAINER, _BYTES_A_TENSOR = 2**8, 2**11, 2**16
 _DEEPEST = 20  # nested tuples
+_MOST_PLACEHOLDERS = 500  # different names
 
 
 # These three are named tuples because a pickle can set attributes on its objects, and named tuples refuse that.
@@ -78,14 +83,39 @@ class Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
+class Placeholder:
+    """An object of a class outside the allow-list, which ignores all that a pickle does with it.
+
+    Each name has a subclass of its own; `named` is the name, such as `argparse.Namespace`.
+    """
+
+    __slots__ = ()
+    named = ""
+
+    def __new__(cls, *args: Any, **settings: Any) -> "Placeholder":
+        return object.__new__(cls)
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        pass
+
+    def _ignore(self, *args: Any, **settings: Any) -> "Placeholder":
+        return self
+
+    __call__ = __setstate__ = __setitem__ = append = extend = add = _ignore
+
+
 def _integer(value: Any, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise InputError(f"expected {what} to be a non-negative integer, found {value!r}")
     return value
 
 
-def _rebuild_tensor(storage, offset, shape, strides, requires_grad=False, hooks=None, metadata=None) -> Tensor:
+def _rebuild_tensor(
+    storage, offset, shape, strides, requires_grad=False, hooks=None, metadata=None
+) -> Tensor | Placeholder:
     """Return the description of a tensor; a stand-in for `torch._utils._rebuild_tensor_v2`."""
+    if isinstance(storage, Placeholder):
+        return storage
     if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
         raise InputError("expected a tensor's storage, shape and strides, found something else")
     shape = lazy_tensors.checked_shape(shape, "a tensor")
@@ -93,9 +123,10 @@ def _rebuild_tensor(storage, offset, shape, strides, requires_grad=False, hooks=
     return Tensor(storage, _integer(offset, "a tensor's offset"), shape, strides)
 
 
-def _rebuild_parameter(tensor, requires_grad=True, hooks=None) -> Tensor:
-    """Return the description of a parameter; a stand-in for `torch._utils._rebuild_parameter`."""
-    if not isinstance(tensor, Tensor):
+def _rebuild_parameter(tensor, requires_grad=True, hooks=None, attributes=None) -> Tensor | Placeholder:
+    """Return the description of a parameter; a stand-in for `torch._utils._rebuild_parameter` and for
+    `_rebuild_parameter_with_state`."""
+    if not isinstance(tensor, Tensor | Placeholder):
         raise InputError("expected a parameter to hold a tensor, found something else")
     return tensor
 
@@ -127,8 +158,23 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): _Closed(lambda *items: _StateDict(*items)),
     ("torch._utils", "_rebuild_tensor_v2"): _Closed(_rebuild_tensor),
     ("torch._utils", "_rebuild_parameter"): _Closed(_rebuild_parameter),
+    ("torch._utils", "_rebuild_parameter_with_state"): _Closed(_rebuild_parameter),
     **{("torch", name): _StorageType(name) for name in _STORAGES},
 }
+
+
+def _is_placeholder(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Placeholder)
+
+
+def most_in(size: int) -> int:
+    """Return the most tensors that a file of `size` bytes may have."""
+    return lazy_tensors.MOST_TENSORS + size // _BYTES_A_TENSOR
+
+
+def longest_in(size: int) -> int:
+    """Return the most bytes that the pickle of a file of `size` bytes may have."""
+    return lazy_tensors.LONGEST_DESCRIPTION + size // _BYTES_AN_OPCODE
 
 
 class _Nesting:
@@ -166,25 +212,35 @@ class _Nesting:
 
 
 class Unpickler(pickle.Unpickler):
-    """An unpickler that allows only the names in `_ALLOWED`."""
+    """An unpickler that knows only the names in `_ALLOWED`.
 
-    def __init__(self, file: io.BytesIO):
+    Args:
+        file: the pickle.
+        size: bytes of the file that holds it.
+    """
+
+    def __init__(self, file: io.BytesIO, size: int = 0):
         super().__init__(file, encoding="utf-8")
         self._file = file
+        self._size = size
+        self._placeholders: dict[tuple[str, str], type[Placeholder]] = {}
 
     def load(self) -> Any:
         """Check the opcodes of the next object of the file, then load it."""
         start = self._file.tell()
         nesting = _Nesting()
         storages = containers = 0
+        most_opcodes = _OPCODES_BESIDE + self._size // _BYTES_AN_OPCODE
+        most_containers = _CONTAINERS_BESIDE + self._size // _BYTES_A_CONTAINER
+        most_tensors = most_in(self._size)
         for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
             storages += opcode.name == "BINPERSID"
             containers += opcode.name in _CONTAINERS
-            if storages > lazy_tensors.MOST_TENSORS:
-                raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} tensors, found more")
+            if storages > most_tensors:
+                raise InputError(f"expected at most {most_tensors} tensors, found more")
             if (
-                count > _OPCODES_BESIDE + _OPCODES_A_STORAGE * storages
-                or containers > _CONTAINERS_BESIDE + _CONTAINERS_A_STORAGE * storages
+                count > most_opcodes + _OPCODES_A_STORAGE * storages
+                or containers > most_containers + _CONTAINERS_A_STORAGE * storages
             ):
                 raise InputError(f"refused: the pickle takes {count} opcodes, which no state dict needs")
             if opcode.name not in _OPCODES:
@@ -197,19 +253,32 @@ class Unpickler(pickle.Unpickler):
         return super().load()
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
+        """Return what a name stands for: that of the allow-list, or else a class of placeholders."""
+        if (module, name) in _ALLOWED:
+            return _ALLOWED[module, name]
+        if (module, name) not in self._placeholders:
+            if len(self._placeholders) == _MOST_PLACEHOLDERS:
+                raise InputError(f"refused: the pickle names more than {_MOST_PLACEHOLDERS} classes")
             named = repr(f"{module}.{name}"[:100])[1:-1]  # escapes line breaks
-            raise InputError(f"refused: the pickle names {named}, which no state dict needs; nothing was run")
-        return _ALLOWED[module, name]
+            kind = type("Placeholder", (Placeholder,), {"__slots__": (), "named": named})
+            self._placeholders[module, name] = kind
+        return self._placeholders[module, name]
 
-    def persistent_load(self, pid: Any) -> Storage:
+    def persistent_load(self, pid: Any) -> Any:
         """Return the storage of a persistent id `('storage', type, key, device, numel)`.
 
-        The older layout appends None or a view `(key, offset, numel)`.
+        A storage of a type that parameters do not have is a placeholder.
+
+        The older layout appends None or a view `(key, offset, numel)`, and refers to a model's class with its source
+        code by `('module', class, path, code)`.
         """
+        if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module" and _is_placeholder(pid[1]):
+            return pid[1]
         if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
             raise InputError(f"expected a reference to a storage, found {str(pid)[:80]!r}")
         _, kind, key, _, numel = pid[:5]
+        if _is_placeholder(kind):
+            return kind()
         if not isinstance(kind, _StorageType):
             raise InputError(f"expected a storage type, found {str(kind)[:80]!r}")
         numel, offset = _integer(numel, "a storage's size"), 0
@@ -222,11 +291,12 @@ class Unpickler(pickle.Unpickler):
 class LegacyUnpickler(Unpickler):
     """An unpickler that records the element size of each storage, which the older layout needs to find its bytes."""
 
-    def __init__(self, file: io.BytesIO):
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, size: int = 0):
+        super().__init__(file, size)
         self.itemsizes: dict[str, int] = {}
 
-    def persistent_load(self, pid: Any) -> Storage:
+    def persistent_load(self, pid: Any) -> Any:
         storage = super().persistent_load(pid)
-        self.itemsizes[storage.key] = storage.dtype.itemsize
+        if isinstance(storage, Storage):
+            self.itemsizes[storage.key] = storage.dtype.itemsize
         return storage
