@@ -33,12 +33,14 @@ def add_verbs(verbs: Any) -> None:
         "pytorch_model.bin, flax_model.msgpack, shards of these, and TensorFlow checkpoints (bert_model.ckpt.index "
         "with bert_config.json). Writes config.json, the weights and the tokenizer's files. Prints which tensors were "
         "read, left out or freshly initialised. Needs neither PyTorch nor TensorFlow, and runs no code in pickles. "
-        "Merges a LoRA adapter written by peft (adapter_config.json) into its base model.",
+        "Merges a LoRA adapter written by peft (adapter_config.json) into its base model. SRC may also be one file of "
+        "weights, such as the model.pt of a training script (docs/weights.md).",
         """bert-jax convert old-bert/ new-bert/
            bert-jax convert uncased_L-12_H-768_A-12/ bert-base/ --dtype bfloat16
-           bert-jax convert pretrained/ start/ --head sequence_classification""",
+           bert-jax convert pretrained/ start/ --head sequence_classification
+           bert-jax convert model.pt new-bert/ --config bert-base/config.json --tokenizer bert-base/vocab.txt""",
     )
-    convert.add_argument("source", metavar="SRC", help="a model directory")
+    convert.add_argument("source", metavar="SRC", help="a model directory, or a file of weights")
     convert.add_argument("destination", metavar="DST", help="a new directory")
     convert.add_argument(
         "--head",
@@ -59,6 +61,17 @@ def add_verbs(verbs: Any) -> None:
     )
     convert.add_argument(
         "--format", default="safetensors", metavar="FORMAT", help="format to write: safetensors (default) or flax"
+    )
+    convert.add_argument(
+        "--config",
+        metavar="CONFIG",
+        help="config of a file of weights: a config.json, its directory, or values such as "
+        "num_attention_heads=12,hidden_act=gelu,layer_norm_eps=1e-12 (default: the config.json beside the file)",
+    )
+    convert.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="vocabulary file, or directory with a tokenizer (default: beside the config or the weights)",
     )
     convert.add_argument("--tensors", action="store_true", help="list every tensor with its dtype and shape")
 
@@ -143,6 +156,8 @@ def run_convert(args: argparse.Namespace) -> None:
         weights=args.format,
         base=args.base,
         task=args.task,
+        config=_config(args.config),
+        tokenizer=args.tokenizer,
     )
     _print_tensors(loaded, args.tensors)
     kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"
@@ -150,12 +165,36 @@ def run_convert(args: argparse.Namespace) -> None:
     say(f"{args.destination}: {kind}, {read:,} parameters read, written in {args.dtype}")
 
 
+def _config(text: str | None) -> Any:
+    """Return the value of `--config`: a path as it is, and `key=value,...` as a dict."""
+    from bert_jax import storage
+    from bert_jax.errors import InputError
+
+    if text is None or "=" not in text or storage.Path(text).exists():
+        return text
+    values: dict[str, Any] = {}
+    for part in text.split(","):
+        key, is_pair, value = part.partition("=")
+        if not is_pair or not key:
+            raise InputError(f"--config: expected key=value, found {part!r}")
+        try:
+            values[key] = json.loads(value)
+        except ValueError:
+            values[key] = value
+    return values
+
+
 def _convert_encoder_decoder(args: argparse.Namespace) -> None:
     from bert_jax.conversion.encoder_decoder import load_encoder_decoder, save_encoder_decoder
     from bert_jax.errors import InputError
     from bert_jax.tokenization import has_tokenizer, load_tokenizer
 
-    for name, default in (("family", ""), ("format", "safetensors"), ("base", None), ("task", None)):
+    options = (
+        ("family", ""),
+        ("format", "safetensors"),
+        *((name, None) for name in ("base", "task", "config", "tokenizer")),
+    )
+    for name, default in options:
         if (value := getattr(args, name) or default) != default:
             raise InputError(f"--{name}: expected {default or 'none'} for an encoder-decoder, found {value}")
     loaded = load_encoder_decoder(args.source)

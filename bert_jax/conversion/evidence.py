@@ -116,10 +116,8 @@ def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: stor
             return family
     if hf.get("model_type") is not None or _names_a_family(hf, where):
         return family_of(hf, where)
-    for sign, family in _SIGNS:
-        if any(re.search(sign, name) for name in names):
-            is_xlm = family == "roberta" and "sentencepiece.bpe.model" in files
-            return "xlm-roberta" if is_xlm else family
+    if shown := family_shown(names):
+        return "xlm-roberta" if shown == "roberta" and "sentencepiece.bpe.model" in files else shown
     if any(re.match(r"encoder\.layer\.\d+\.attention\.self\.", name) for name in names):
         for file, family in _VOCABULARIES:
             if file in files:
@@ -128,6 +126,12 @@ def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: stor
         f"{where}: expected a model_type, found none, and neither architectures nor the names of the tensors say "
         f"which of {', '.join(FAMILIES)} the model is"
     )
+
+
+def family_shown(names: Iterable[str]) -> str | None:
+    """Return the family of which tensor names are a sign; None if they are those of several families."""
+    names = list(names)
+    return next((family for sign, family in _SIGNS if any(re.search(sign, name) for name in names)), None)
 
 
 def _names_a_family(hf: Json, where: object) -> bool:

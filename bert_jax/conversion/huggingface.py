@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
+from bert_jax.conversion.bare_files import ConfigLike
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
 from bert_jax.conversion.gliner import GLINER_FILE, gliner_json
 from bert_jax.conversion.names import NAME_TABLES
@@ -51,7 +52,7 @@ class Loaded(NamedTuple):
         params: the canonical parameter tree of numpy arrays: float32, and quantized arrays of a quantized model.
         missing: Hugging Face names of tensors that the files lack and that were freshly initialised.
         unused: names of tensors in the files that this head does not use.
-        directory: the directory of the model and its tokenizer.
+        directory: the directory of the model and its tokenizer; of a file of weights, the place of its tokenizer.
         settings: prompts, similarity and other settings from sentence-transformers' files.
         format: the format of the weights: safetensors, torch, tf1 or flax.
         read: name -> (dtype, shape) of each tensor that was read, as in the files.
@@ -77,13 +78,16 @@ def load_pretrained(
     classes: int | tuple[str, ...] | None = None,
     dequantize: bool = False,
     task: str | None = None,
+    config: ConfigLike | None = None,
+    tokenizer: storage.PathLike | None = None,
 ) -> Loaded:
     """Read a model directory, tensor by tensor, without PyTorch and without running code in the files.
 
     Args:
         path: a directory (local or `gs://`) with `config.json` (or TensorFlow's `bert_config.json`) and weights in
             safetensors, PyTorch, Flax or TensorFlow format; a LoRA adapter written by peft, which is merged into its
-            base model; or a name on the hub (`hub.locate`).
+            base model; a name on the hub (`hub.locate`); or one file of weights, such as `model.pt` of a training
+            script (`bare_files`).
         head: one of `modeling.HEADS`; None means the saved head. For another head, the parameters that the files lack
             are freshly initialised and listed in `missing`.
         seed: seed of that initialisation.
@@ -93,11 +97,15 @@ def load_pretrained(
         dequantize: whether to dequantize the parameters of a quantized model.
         task: the task whose adapter is merged into the parameters, of a model with adapters for several
             (`task_adapters`); None = as sentence-transformers' files say, "" = none.
+        config: the config of a file of weights, or of a directory without one: a `config.json`, its directory, a dict
+            of values of `config.json`, or a `BertConfig`. None = the `config.json` beside the weights; without one,
+            sizes are those of the tensors.
+        tokenizer: a vocabulary file, or a directory with a tokenizer; None = beside the config or the weights.
 
     Raises:
         InputError: something is missing, damaged, or does not fit; the message names the file and the tensor.
     """
-    with open_model(path, head, family, base, classes, task) as opened:
+    with open_model(path, head, family, base, classes, task, config, tokenizer) as opened:
         matched = opened.match()
         params = state_dict.read_params(opened.model, matched, seed, opened.weights.where)
         loaded = Loaded(params=params, **opened.report(matched))
@@ -139,6 +147,8 @@ def convert(
     weights: str = "safetensors",
     base: storage.PathLike | None = None,
     task: str | None = None,
+    config: ConfigLike | None = None,
+    tokenizer: storage.PathLike | None = None,
 ) -> Loaded:
     """Convert a model directory to the Hugging Face layout, holding one tensor at a time in memory.
 
@@ -152,6 +162,8 @@ def convert(
         family: as for `load_pretrained`.
         base: as for `load_pretrained`.
         task: as for `load_pretrained`.
+        config: as for `load_pretrained`.
+        tokenizer: as for `load_pretrained`.
         dtype: as for `save_pretrained`.
         weights: as for `save_pretrained`.
 
@@ -162,7 +174,7 @@ def convert(
         InputError: as for `load_pretrained` and `save_pretrained`.
     """
     write = _writer(dtype, weights)
-    with open_model(source, head, family, base, task=task) as opened:
+    with open_model(source, head, family, base, None, task, config, tokenizer) as opened:
         matched = opened.match()
         report, model, where = opened.report(matched), opened.model, opened.weights.where
         if model.config.quantization is None:
@@ -171,9 +183,9 @@ def convert(
             loaded = _dequantized(Loaded(params=state_dict.read_params(model, matched, 0, where), **report))
             model = Bert(loaded.config, model.head)
             tensors = state_dict.stored_params(model.config, model.head, loaded.params, np.dtype(SAVED_DTYPES[dtype]))
-        tokenizer = opened.settings.tokenizer(tokenizer_of(opened.directory))
+        text_input = opened.settings.tokenizer(tokenizer_of(opened.directory))
         _write_directory(
-            storage.Path(destination), model, tensors, tokenizer, opened.settings, dtype, write,
+            storage.Path(destination), model, tensors, text_input, opened.settings, dtype, write,
             _generation_settings(opened.directory),
         )  # fmt: skip
         return Loaded(params={}, **report)

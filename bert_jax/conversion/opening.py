@@ -10,6 +10,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import (
     adapters,
+    bare_files,
     bge_m3,
     evidence,
     gliner,
@@ -18,13 +19,14 @@ from bert_jax.conversion import (
     sparse_encoders,
     state_dict,
 )
+from bert_jax.conversion.foreign_kinds import refuse_foreign_directory
 from bert_jax.conversion.generated import read_generated
 from bert_jax.conversion.names import NAME_TABLES, Names
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.relation_settings import read_relation_settings
 from bert_jax.conversion.task_adapters import TaskAdapters, find_adapters
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
-from bert_jax.conversion.weights import Weights, open_weights
+from bert_jax.conversion.weights import Weights, is_weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES, architectures_of
 from bert_jax.gliner_config import GlinerConfig
@@ -76,23 +78,30 @@ def open_model(
     base: storage.PathLike | None = None,
     classes: int | tuple[str, ...] | None = None,
     task: str | None = None,
+    config: bare_files.ConfigLike | None = None,
+    tokenizer: storage.PathLike | None = None,
 ) -> Iterator[Opened]:
     """Yield an open model directory, whose tensors can be read inside the block.
 
     Args:
-        path, head, family, base, classes, task: as for `bert_jax.conversion.huggingface.load_pretrained`.
+        path, head, family, base, classes, task, config, tokenizer: as for
+            `bert_jax.conversion.huggingface.load_pretrained`.
 
     Raises:
         InputError: as for `load_pretrained`.
     """
     if head is not None and head not in (*HEADS, DECODER_HEAD):
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
-    root = hub.locate(path)
-    layout = sentence_transformers.read_layout(root)
+    is_bare = config is not None or bare_files.is_file(path)
+    root = storage.Path(path) if is_bare else hub.locate(path)
+    layout = None if is_bare else sentence_transformers.read_layout(root)
     directory = layout.transformer if layout else root
-    described = gliner.read_gliner(root, base)
+    described = None if is_bare else gliner.read_gliner(root, base)
     with contextlib.ExitStack() as stack:
-        if described:
+        if is_bare:
+            found = _open_bare(root, family, stack, task, config, tokenizer, head)
+            root = found.where.parent
+        elif described:
             found = _open_plain(directory, family, stack, task, gliner_files=described)
         elif adapters.is_adapter(directory):
             found = _open_adapter(directory, family, base, task, stack)
@@ -102,6 +111,7 @@ def open_model(
             settings = layout.settings if layout else TextSettings()
             found = _open_plain(directory, family, stack, task, settings)
         hf, where, weights, directory, own, task = found
+        directory = directory if tokenizer is None else bare_files.given_tokenizer(tokenizer)
         names = NAME_TABLES[hf["model_type"]]
         saved_head = layout.head if layout and layout.head in EMBEDDING_HEADS else None
         projection = None if layout else multi_vector_encoders.stanford_projection(hf, weights.tensors)
@@ -109,8 +119,8 @@ def open_model(
         saved_head = saved_head or _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
-        config = _config(hf, head, saved_head, names, weights.tensors, where)
-        config, settings = _text_settings(root, layout, hf, where, config, head, weights.tensors, stack)
+        bert = _config(hf, head, saved_head, names, weights.tensors, where)
+        bert, settings = _text_settings(root, layout, hf, where, bert, head, weights.tensors, stack)
         settings = own.settings(task, settings)
         if head == "masked_lm":
             settings = dataclasses.replace(settings, generated=read_generated(root))
@@ -118,18 +128,18 @@ def open_model(
             settings = dataclasses.replace(settings, relations=read_relation_settings(root))
         if projection and head == "multi_vector":
             tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
-            config, settings, _ = multi_vector_encoders.read_stanford(root, config, tensor.shape)
+            bert, settings, _ = multi_vector_encoders.read_stanford(root, bert, tensor.shape)
         if head == GLINER_HEAD:
-            config = config.replace(gliner=described.config if described else GlinerConfig())
+            bert = bert.replace(gliner=described.config if described else GlinerConfig())
         if described and head == GLINER_HEAD:
             settings = dataclasses.replace(settings, added_tokens=described.config.added_tokens)
         if classes is not None:
-            config = _with_classes(config, classes, head, head == saved_head)
+            bert = _with_classes(bert, classes, head, head == saved_head)
         if head in ("encoder", "sentence_embedding", "multi_vector", GLINER_HEAD):
             kernel = evidence.tensor_name(names, "pooler/dense/kernel")  # with an ending, if it is quantized
             has_dense = kernel != "" and any(name.startswith(kernel) for name in weights.tensors)
-            config = config.replace(pooler=has_dense or not config.pooler_dense)
-        yield Opened(Bert(config, head), saved_head, weights, settings, directory)
+            bert = bert.replace(pooler=has_dense or not bert.pooler_dense)
+        yield Opened(Bert(bert, head), saved_head, weights, settings, directory)
 
 
 def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str, trained: bool) -> BertConfig:
@@ -208,6 +218,8 @@ def _open_plain(
     if not where.exists() and (directory / "bert_config.json").exists():
         where = directory / "bert_config.json"
     files = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    if gliner_files is None and directory.is_dir() and (where.name not in files or not is_weights(directory)):
+        refuse_foreign_directory(directory)
     if where.name not in files:
         shown = ", ".join(sorted(files)[:10]) or "nothing"
         raise InputError(
@@ -222,17 +234,59 @@ def _open_plain(
     found = stack.enter_context(open_weights(directory))
     tensors = found.tensors if gliner_files is None else gliner.encoder_tensors(found.tensors)
     tensors = evidence.without_wrappers(tensors, found.where)
+    directory = directory if gliner_files is None else gliner_files.tokenizer
+    weights = dataclasses.replace(found, tensors=tensors)
+    return _describe(hf, where, weights, directory, files, family, stack, task, settings)
+
+
+def _open_bare(
+    path: storage.Path,
+    family: str,
+    stack: contextlib.ExitStack,
+    task: str | None,
+    config: bare_files.ConfigLike | None,
+    tokenizer: storage.PathLike | None,
+    head: str | None,
+) -> _Described:
+    """Open a file of weights, or a directory of them whose config is elsewhere."""
+    bare = bare_files.open_bare(path, config, tokenizer, family, head, stack)
+    return _describe(bare.hf, bare.where, bare.weights, bare.directory, set(), "", stack, task, NO_SETTINGS)
+
+
+def _describe(
+    hf: dict[str, Any],
+    where: storage.Path,
+    found: Weights,
+    directory: storage.Path,
+    files: set[str],
+    family: str,
+    stack: contextlib.ExitStack,
+    task: str | None,
+    settings: TextSettings,
+) -> _Described:
+    """Complete a config with what the weights show, and give the tensors the names of the family.
+
+    Args:
+        hf: the content of `config.json`.
+        where: its path, for messages.
+        found: the weights, without the prefixes of wrappers.
+        directory: directory of the tokenizer.
+        files: names of the files beside the weights.
+        family, task: as for `open_model`.
+        stack: closes the files of adapters.
+        settings: the settings of sentence-transformers' files.
+    """
+    tensors = found.tensors
     if family:
         hf = {key: value for key, value in hf.items() if key != "architectures" or family == hf.get("model_type")}
     family = family or evidence.settle_family(hf, tensors, files, where)
-    own = find_adapters(hf, directory, where, FAMILIES[family].has_task_adapters)
+    own = find_adapters(hf, where.parent, where, FAMILIES[family].has_task_adapters)
     task, names = own.chosen(task, settings), NAME_TABLES[family]
     tensors = canonical_names(own.merged(tensors, task), names, found.where)
     tensors = own.merged_folder(tensors, task, lambda part: canonical_names(part, names, where), stack)
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
     if hf.get("auto_map") and not FAMILIES[family].has_own_code:
         _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
-    directory = directory if gliner_files is None else gliner_files.tokenizer
     return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory, own, task)
 
 
@@ -315,6 +369,8 @@ def _saved_head(
 
 def is_encoder_decoder(path: storage.PathLike) -> bool:
     """Return whether a directory holds an encoder-decoder (`bert_jax.conversion.encoder_decoder`)."""
+    if bare_files.is_file(path):
+        return False
     where = hub.locate(path) / "config.json"
     content = storage.read_json(where) if where.exists() else None
     return isinstance(content, dict) and content.get("model_type") == ENCODER_DECODER_TYPE

@@ -81,8 +81,29 @@ def open_weights(directory: storage.PathLike) -> Iterator[Weights]:
     Raises:
         InputError: there are no weights, or they are damaged; reading a damaged tensor raises it too.
     """
-    directory = storage.Path(directory)
-    format_name, where = _found(directory)
+    with _opened(*_found(storage.Path(directory))) as weights:
+        yield weights
+
+
+@contextlib.contextmanager
+def open_weight_file(path: storage.Path) -> Iterator[Weights]:
+    """Yield the weights of a file of any name, or of an index of shards, whose tensors can be read inside the block.
+
+    Raises:
+        InputError: as for `open_weights`.
+    """
+    named = next((name for name, form in WEIGHT_FORMATS.items() if path.name == f"{form.name}.index.json"), "")
+    if not named and not (named := _by_content(path, "")):
+        raise InputError(
+            f"{path}: expected a model directory (config.json, model.safetensors, ...) or a file of weights (of PyTorch, "
+            "safetensors or Flax), found a file of another kind"
+        )
+    with _opened(named, path) as weights:
+        yield weights
+
+
+@contextlib.contextmanager
+def _opened(format_name: str, where: storage.Path) -> Iterator[Weights]:
     with contextlib.ExitStack() as stack:
         ignored: tuple[str, ...] = ()
         if format_name == "tf1":
@@ -133,7 +154,7 @@ def _by_content(path: storage.Path, named: str) -> str:
         start = file.read(_LONGEST_BEGINNING)
     if start.startswith(_LFS_POINTER):
         raise InputError(f"{path}: expected weights, found a Git LFS pointer; `git lfs pull` downloads the file")
-    candidates = (named, *WEIGHT_FORMATS)
+    candidates = (named, *WEIGHT_FORMATS) if named else tuple(WEIGHT_FORMATS)
     return next((name for name in candidates if WEIGHT_FORMATS[name].begins(start)), named)
 
 

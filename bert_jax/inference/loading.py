@@ -9,11 +9,13 @@ import jax
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
-from bert_jax.errors import InputError, printable
+from bert_jax.conversion.bare_files import ConfigLike, is_file
+from bert_jax.errors import InputError, logger, printable
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import Compute, resolved_dtype
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
+_log = logger(__name__)
 # Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
 _PADDING_ROWS = 1024
 
@@ -26,8 +28,10 @@ def from_pretrained(
     num_labels: int | None = None,
     id2label: Mapping[Any, str] | Sequence[str] | None = None,
     task: str | None = None,
+    config: ConfigLike | None = None,
+    tokenizer: storage.PathLike | None = None,
 ) -> PretrainedModel:
-    """Load a model directory in the Hugging Face layout as a callable model.
+    """Load a model directory in the Hugging Face layout, or a file of weights, as a callable model.
 
     Args:
         path: as for `huggingface.load_pretrained`.
@@ -38,11 +42,14 @@ def from_pretrained(
         id2label: names of the classes, by number or in order; for a trained head, new names of its classes.
         task: the task whose adapter is used, of a model with adapters for several (Jina Embeddings v3), such as
             `retrieval.query`; its prompt becomes the default one. None = as the model's files say, "" = none.
+        config: the config of a file of weights: a `config.json`, its directory, a dict of its values, or a
+            `BertConfig`. None = the `config.json` beside the file; without one, sizes are those of the tensors.
+        tokenizer: a vocabulary file, or a directory with a tokenizer; None = beside the config or the weights.
 
     Raises:
         InputError: a file is missing or damaged, or the number of classes does not fit the head.
     """
-    model = load_model(path, head, dtype, classes(num_labels, id2label), task)
+    model = load_model(path, head, dtype, classes(num_labels, id2label), task, config, tokenizer)
     if model.missing:
         fresh = f"{path} has no trained {head} head; freshly initialised: {', '.join(model.missing)}"
         warnings.warn(printable(fresh), stacklevel=2)
@@ -75,18 +82,22 @@ def load_model(
     dtype: str,
     classes: int | tuple[str, ...] | None = None,
     task: str | None = None,
+    config: ConfigLike | None = None,
+    tokenizer: storage.PathLike | None = None,
 ) -> PretrainedModel:
     """Load a model as `from_pretrained` does, without its warning."""
     compute = Compute(dtype=resolved_dtype(dtype))
-    loaded = huggingface.load_pretrained(path, head, classes=classes, task=task)
-    tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
+    loaded = huggingface.load_pretrained(path, head, classes=classes, task=task, config=config, tokenizer=tokenizer)
+    if loaded.unused and (config is not None or is_file(path)):
+        _log.warning("%s: left out: %s", path, ", ".join(sorted(loaded.unused)))
+    opened = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
     return PretrainedModel(
         loaded.config,
         loaded.head,
         jax.device_put(loaded.params),
-        tokenizer,
+        opened,
         compute,
-        max_length=loaded.settings.longest(loaded.config.max_position_embeddings, tokenizer),
+        max_length=loaded.settings.longest(loaded.config.max_position_embeddings, opened),
         settings=loaded.settings,
         missing=tuple(loaded.missing),
     )

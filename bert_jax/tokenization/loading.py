@@ -123,8 +123,10 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
 
 
 def has_tokenizer(directory: PathLike) -> bool:
-    """Return whether a directory has a vocabulary file that `load_tokenizer` reads."""
-    names = [path.name for path in storage.Path(directory).iterdir()]
+    """Return whether a directory has a vocabulary file that `load_tokenizer` reads. A file counts as one."""
+    if (path := storage.Path(directory)).is_file():
+        return True
+    names = [file.name for file in path.iterdir()]
     return any(name in ("tokenizer.json", "vocab.txt", "vocab.json") or name.endswith(".model") for name in names)
 
 

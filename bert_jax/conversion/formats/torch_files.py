@@ -26,6 +26,7 @@ from bert_jax.conversion.formats.torch_pickles import (
     Unpickler,
     longest_in,
     most_in,
+    whole_object,
 )
 from bert_jax.errors import InputError, logger
 
@@ -138,10 +139,7 @@ def _model_state(state: Any) -> Any:
             break
         state = inner
     if isinstance(state, Placeholder):
-        raise InputError(
-            f"expected a state dict, found an object of {state.named}, as torch.save(model, ...) writes; nothing was "
-            "run; load it in PyTorch beside its code, and save model.state_dict()"
-        )
+        raise whole_object(state.named)
     return state
 
 

@@ -1,8 +1,8 @@
 """Parse the pickle of a PyTorch file with an allow-list, as a description of tensors.
 
 Only the names (`_ALLOWED`) that `torch.save` uses for a state dict mean something. Any other name, such as a class of
-a trainer's settings, becomes a `Placeholder` that ignores all that is done with it: no name is imported, and no function
-of the file's choice is called.
+a trainer's settings, becomes a `Placeholder` that ignores all that is done with it: no name is imported, and no
+function of the file's choice is called.
 """
 
 import collections
@@ -47,7 +47,7 @@ _OPCODES_BESIDE = 2 * lazy_tensors.MOST_TENSORS
 # Opcodes that make a container, which takes ten times the memory of another object.
 _CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "REDUCE", "NEWOBJ", "NEWOBJ_EX"})
 _CONTAINERS_A_STORAGE = 8  # a parameter takes 4, a module 1
-_CONTAINERS_BESIDE = 64
+_CONTAINERS_BESIDE = 1000
 # A larger file may have a larger pickle: one more opcode and container for this many of its bytes, and one more tensor.
 _BYTES_AN_OPCODE, _BYTES_A_CONTAINER, _BYTES_A_TENSOR = 2**8, 2**11, 2**16
 _DEEPEST = 20  # nested tuples
@@ -163,6 +163,18 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
+def whole_object(named: str) -> InputError:
+    """Return the error of a file that holds an object of a class where a state dict is expected."""
+    return InputError(
+        f"expected a state dict, found an object of {_printable(named)}, as torch.save(model, ...) writes; nothing was "
+        "run; load it in PyTorch beside its code, and save model.state_dict()"
+    )
+
+
+def _printable(name: str) -> str:
+    return repr(name[:100])[1:-1]  # escapes line breaks
+
+
 def _is_placeholder(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Placeholder)
 
@@ -235,6 +247,8 @@ class Unpickler(pickle.Unpickler):
         most_tensors = most_in(self._size)
         for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
             storages += opcode.name == "BINPERSID"
+            if count == 1:  # after PROTO
+                self._refuse_object(opcode.name, argument)
             containers += opcode.name in _CONTAINERS
             if storages > most_tensors:
                 raise InputError(f"expected at most {most_tensors} tensors, found more")
@@ -252,6 +266,11 @@ class Unpickler(pickle.Unpickler):
         self._file.seek(start)
         return super().load()
 
+    def _refuse_object(self, opcode: str, argument: Any) -> None:
+        """Raise InputError when the first opcode of a pickle names the class of an object that is no state dict."""
+        if opcode == "GLOBAL" and tuple(argument.split(" ", 1)) not in _ALLOWED:
+            raise whole_object(argument.replace(" ", "."))
+
     def find_class(self, module: str, name: str) -> Any:
         """Return what a name stands for: that of the allow-list, or else a class of placeholders."""
         if (module, name) in _ALLOWED:
@@ -259,8 +278,7 @@ class Unpickler(pickle.Unpickler):
         if (module, name) not in self._placeholders:
             if len(self._placeholders) == _MOST_PLACEHOLDERS:
                 raise InputError(f"refused: the pickle names more than {_MOST_PLACEHOLDERS} classes")
-            named = repr(f"{module}.{name}"[:100])[1:-1]  # escapes line breaks
-            kind = type("Placeholder", (Placeholder,), {"__slots__": (), "named": named})
+            kind = type("Placeholder", (Placeholder,), {"__slots__": (), "named": _printable(f"{module}.{name}")})
             self._placeholders[module, name] = kind
         return self._placeholders[module, name]
 

@@ -1,0 +1,304 @@
+"""Open one file of weights, such as `torch.save(model.state_dict(), "model.pt")` of a training script.
+
+The names of wrappers around the encoder are removed, its sizes are read from the tensors, and a linear layer beside it
+becomes a classifier: the result is what a model directory has, a `config.json` and tensors by the names of its family.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from bert_jax import storage
+from bert_jax.config import BertConfig
+from bert_jax.conversion import evidence
+from bert_jax.conversion.foreign_kinds import refuse_foreign_directory, refuse_foreign_file
+from bert_jax.conversion.names import NAME_TABLES, Names
+from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.weights import Weights, open_weight_file, open_weights
+from bert_jax.errors import InputError, logger
+from bert_jax.families import FAMILIES, Json, architectures_of
+from bert_jax.modeling.head_names import CLASSIFIERS
+from bert_jax.tokenization import has_tokenizer
+
+_log = logger(__name__)
+ConfigLike = storage.PathLike | Mapping[str, Any] | BertConfig
+# Parts that wrappers put anywhere into a name: DataParallel, torch.compile, Lightning, FSDP, activation checkpointing.
+_OF_WRAPPERS = ("module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+# Families of which the tensors and `_ASKED` tell everything that the outputs depend on; others need a config.json.
+_PLAIN = ("bert", "roberta", "xlm-roberta", "camembert", "data2vec-text", "distilbert", "electra", "megatron-bert",
+          "mpnet", "albert")  # fmt: skip
+_ASKED = ("num_attention_heads", "hidden_act", "layer_norm_eps")  # fields that no tensor tells
+_COLUMNS_A_HEAD = 64  # of most models, for an example in a message
+# Names of a linear layer that a model's own code puts on the encoder as a classifier.
+_LINEAR = ("classifier", "classification_head", "cls_head", "fc", "head", "linear", "out", "output", "score", "logits")
+_OF_LOSSES = re.compile(r"(^|\.)(loss|criterion|metric|\w+_(loss|metrics?))\w*\.")  # no part of the model
+# Heads that tensors tell, the largest first.
+_TOLD_HEADS = ("pretraining", "masked_lm", "next_sentence", "replaced_token_detection", "question_answering",
+               "sequence_classification")  # fmt: skip
+_READ_POOLED = ("pretraining", "next_sentence", "sequence_classification")
+_POOLER = "pooler/dense/kernel"
+
+
+class BareModel(NamedTuple):
+    """What a file holds, as a model directory would.
+
+    Attributes:
+        hf: content of a `config.json`, with model_type and architectures.
+        where: the file that the config came from, for messages.
+        weights: the tensors by the family's names.
+        directory: directory or vocabulary file of the tokenizer; it may have none.
+    """
+
+    hf: Json
+    where: storage.Path
+    weights: Weights
+    directory: storage.Path
+
+
+def is_file(path: storage.PathLike) -> bool:
+    """Return whether a path is that of a file, and no directory or name on the hub."""
+    return not str(path).startswith("hf://") and storage.Path(path).is_file()
+
+
+def open_bare(
+    path: storage.Path,
+    config: ConfigLike | None,
+    tokenizer: storage.PathLike | None,
+    family: str,
+    head: str | None,
+    stack: contextlib.ExitStack,
+) -> BareModel:
+    """Open a file of weights, or a directory of them whose config is elsewhere.
+
+    Args:
+        path, config, tokenizer, family, head: as for `bert_jax.conversion.huggingface.load_pretrained`.
+        stack: closes the file.
+
+    Raises:
+        InputError: the file holds no encoder, or neither the tensors nor `config` tell how to compute it.
+    """
+    refuse_foreign_directory(path) if path.is_dir() else refuse_foreign_file(path)
+    opening = open_weights(path) if path.is_dir() else open_weight_file(path)
+    weights = stack.enter_context(opening)
+    hf, where, is_whole = _read_config(config, path)
+    directory = _tokenizer_directory(tokenizer, where, path)
+    prefix, own, others = _split(_without_wrappers(weights.tensors, path), path)
+    hf["model_type"] = family = family or _family(hf, prefix, own, others, directory, where)
+    names = NAME_TABLES[family]
+    if not is_whole:
+        hf = _with_family_keys(hf, family)
+        _ask(hf, family, own, where, directory)
+    tensors = {f"{names.prefix}{name}": tensor for name, tensor in own.items()}
+    hf = evidence.complete(hf, family, tensors, where)
+    hf, others = _with_head(hf, names, prefix, tensors, others, head, path)
+    if twice := sorted(tensors.keys() & others.keys()):
+        raise InputError(f"{path}: expected tensor {twice[0]!r} once, found it under two names")
+    return BareModel(hf, where, Weights(path, weights.format, tensors | others, weights.ignored), directory)
+
+
+def _read_config(config: ConfigLike | None, path: storage.Path) -> tuple[Json, storage.Path, bool]:
+    """Return the content of the config, the file that it came from, and whether it is a whole `config.json`."""
+    if isinstance(config, BertConfig):
+        hf = config.to_hf()
+        left_out = {"architectures"} if config.id2label else {"architectures", "id2label", "label2id"}
+        return {key: value for key, value in hf.items() if key not in left_out}, path, True
+    if isinstance(config, Mapping):
+        return dict(config), path, "model_type" in config
+    if config is not None:
+        where = storage.Path(config)
+        where = where / "config.json" if where.is_dir() else where
+        return storage.read_json(where, unique_keys=True), where, True
+    beside = (path if path.is_dir() else path.parent) / "config.json"
+    if beside.is_file() and "model_type" in (hf := storage.read_json(beside, unique_keys=True)):
+        return hf, beside, True
+    return {}, path, False
+
+
+def _tokenizer_directory(tokenizer: storage.PathLike | None, where: storage.Path, path: storage.Path) -> storage.Path:
+    """Return the directory or file of the tokenizer: as given, or else beside the config or the weights."""
+    if tokenizer is not None:
+        return given_tokenizer(tokenizer)
+    folder = path if path.is_dir() else path.parent
+    return where.parent if has_tokenizer(where.parent) else folder
+
+
+def given_tokenizer(path: storage.PathLike) -> storage.Path:
+    """Return the directory or file of a tokenizer. Raises InputError when there is none."""
+    given = storage.Path(path)
+    if not given.exists() or not has_tokenizer(given):
+        raise InputError(f"{given}: expected a vocabulary file, or a directory with a tokenizer, found none")
+    return given
+
+
+def _without_wrappers(tensors: Tensors, path: storage.Path) -> Tensors:
+    """Return tensors without the parts of their names that wrappers put anywhere.
+
+    Raises:
+        InputError: two have the same name then, or they are those of an adapter that is not merged.
+    """
+    found: Tensors = {}
+    for name, tensor in tensors.items():
+        if ".lora_A." in name or name.startswith("base_model.model."):
+            raise InputError(
+                f"{path}: expected the weights of a model, found those of an adapter of peft ({name!r}); save "
+                "model.merge_and_unload().state_dict(), or open the folder of model.save_pretrained(FOLDER)"
+            )
+        new = ".".join(part for part in name.split(".") if part not in _OF_WRAPPERS)
+        if new in found:
+            raise InputError(f"{path}: expected tensor {new!r} once, found it under two names")
+        found[new] = tensor
+    return found
+
+
+def _word_embedding(names: Names) -> str:
+    """Return the name of the word embedding in a bare encoder of a family."""
+    return evidence.tensor_name(names, "embeddings/word_embeddings/embedding").removeprefix(names.prefix)
+
+
+def _split(tensors: Tensors, path: storage.Path) -> tuple[str, Tensors, Tensors]:
+    """Split tensors into those of the encoder, by the names of a bare encoder, and others.
+
+    Returns:
+        The prefix of the encoder's names, such as `model.bert.`; its tensors; the others, without the part of the
+        prefix that they share with the encoder (`model.`).
+
+    Raises:
+        InputError: there is no encoder, or there are several, or its parameters are elsewhere.
+    """
+    for bare in sorted({_word_embedding(names) for names in NAME_TABLES.values()}, key=len, reverse=True):
+        if found := [name for name in tensors if f".{name}".endswith(f".{bare}")]:
+            break
+    else:
+        some = ", ".join(repr(name) for name in list(tensors)[:3]) or "nothing"
+        raise InputError(f"{path}: expected the tensors of a BERT, with word embeddings, found {some}")
+    prefixes = [name.removesuffix(bare) for name in found]
+    if len(prefixes) > 1:
+        several = ", ".join(repr(prefix) for prefix in sorted(prefixes))
+        raise InputError(
+            f"{path}: expected one encoder, found {len(prefixes)}, whose tensors begin with {several}; save one of them"
+        )
+    if 0 in tensors[found[0]].shape:
+        raise InputError(
+            f"{path}: tensor {found[0]!r}: expected numbers, found the shape {list(tensors[found[0]].shape)}, as where "
+            "DeepSpeed (ZeRO stage 3) or FSDP keeps parameters in files of its own; of DeepSpeed, run "
+            "`python zero_to_fp32.py . OUT` in the checkpoint's folder, and open the file in OUT"
+        )
+    prefix = prefixes[0]
+    outside = re.sub(r"[^.]*\.$", "", prefix)
+    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    others: Tensors = {}
+    for name, tensor in tensors.items():
+        if not name.startswith(prefix):
+            new = name.removeprefix(outside)
+            if new in others:
+                raise InputError(f"{path}: expected tensor {new!r} once, found it under two names")
+            others[new] = tensor
+    return prefix, own, others
+
+
+def _family(hf: Json, prefix: str, own: Tensors, others: Tensors, directory: storage.Path, where: storage.Path) -> str:
+    """Return the family: as the config says, or else as the tensors show.
+
+    BERT and RoBERTa have the same tensors. RoBERTa has one token type, and BERT two.
+    """
+    if hf.get("model_type") is not None or hf.get("architectures"):
+        return evidence.settle_family(hf, own, set(), where)
+    of_prefix = {f".{names.prefix}": family for family, names in reversed(NAME_TABLES.items())}
+    ending = next((ending for ending in of_prefix if f".{prefix}".endswith(ending) and ending != ".bert."), "")
+    family = evidence.family_shown(own) or of_prefix.get(ending) or evidence.family_shown(others)
+    types = own.get("embeddings.token_type_embeddings.weight")
+    if family in (None, "bert") and types is not None and types.shape[:1] == (1,):
+        family = "roberta"
+    if family == "roberta" and any(path.name == "sentencepiece.bpe.model" for path in _files(directory)):
+        family = "xlm-roberta"
+    family = family or "bert"
+    if not f".{prefix}".endswith(f".{NAME_TABLES[family].prefix}"):
+        _log.warning("%s: read as model_type %r, by its tensors; if it is another, set model_type", where, family)
+    return family
+
+
+def _files(directory: storage.Path) -> Iterable[storage.Path]:
+    return directory.iterdir() if directory.is_dir() else (directory,)
+
+
+def _with_family_keys(hf: Json, family: str) -> Json:
+    """Return a config whose fields have the names that the family's `config.json` has for them."""
+    keys = FAMILIES[family].keys
+    return {keys.get(key, key): value for key, value in hf.items()}
+
+
+def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: storage.Path) -> None:
+    """Raise InputError, naming what is missing, when the tensors and the config do not tell a model's outputs."""
+    if family not in _PLAIN:
+        raise InputError(
+            f"{where}: expected the config.json of the model (config), as the tensors of the family {family} do "
+            "not tell all of it, found none"
+        )
+    keys = FAMILIES[family].keys
+    columns = own[_word_embedding(NAME_TABLES[family])].shape[-1]
+    usual = {"num_attention_heads": max(1, columns // _COLUMNS_A_HEAD), "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    usual |= {field: value for field, value in FAMILIES[family].defaults.items() if field in usual}
+    missing = [keys[field] for field in _ASKED if field in keys and hf.get(keys[field]) is None]
+    if not missing:
+        return
+    example = ",".join(f"{keys[field]}={usual[field]}" for field in _ASKED if field in keys)
+    lacks_tokenizer = "" if has_tokenizer(directory) else " and the vocabulary (tokenizer)"
+    raise InputError(
+        f"{where}: expected {', '.join(missing)} (config){lacks_tokenizer}, which the tensors do not tell, found none; "
+        f"config is a config.json, its directory, or values such as {example}"
+    )
+
+
+def _with_head(
+    hf: Json, names: Names, prefix: str, tensors: Tensors, others: Tensors, head: str | None, path: storage.Path
+) -> tuple[Json, Tensors]:
+    """Return the config with the architecture that the tensors show, and the tensors outside of the encoder.
+
+    A linear layer of the model's own code gets the name of the family's classifier.
+    """
+    family = hf["model_type"]
+    stated = next(filter(None, map(names.head_of, architectures_of(hf, path))), None)
+    linear = _linear(others, hf.get(FAMILIES[family].keys["hidden_size"]))
+    classifier = names.heads["token_classification"][0].theirs.removesuffix(".weight")
+    renamed = others
+    if linear:
+        parts = {f"{linear}.{part}": f"{classifier}.{part}" for part in ("weight", "bias")}
+        renamed = {parts.get(name, name): tensor for name, tensor in others.items()}
+    candidates = [name for name in (head, stated) if name in CLASSIFIERS] + [stated, *_TOLD_HEADS]
+    saved = next((name for name in candidates if name and _has_head(names, family, name, tensors, renamed)), None)
+    if saved is None and linear == classifier and f".{prefix}".endswith(f".{names.prefix}"):
+        saved = "token_classification"  # the class of transformers that has a classifier and no pooler
+    if saved is None or (saved not in CLASSIFIERS and linear):
+        renamed = others
+    elif linear and saved in CLASSIFIERS and saved != stated:
+        shape = list(others[f"{linear}.weight"].shape)
+        reads = "the pooled first token" if saved == "sequence_classification" else "each token"
+        _log.warning(
+            "%s: %s.weight %s is read as the classifier of %s, which reads %s; if it reads something else, open the "
+            "model with head='encoder'", path, linear, shape, saved.replace("_", " "), reads,
+        )  # fmt: skip
+    saved = saved or "encoder"
+    if saved != stated and (shown := evidence.classes_shown(names, saved, renamed)):
+        hf = evidence.with_classes(hf, shown.value)
+    return hf | {"architectures": [names.architecture_of(saved)]}, renamed
+
+
+def _has_head(names: Names, family: str, head: str, tensors: Tensors, others: Tensors) -> bool:
+    """Return whether the tensors have all kernels of a head, with the pooler if it reads pooled vectors."""
+    kernels = [entry.theirs for entry in names.heads.get(head, ()) if entry.ours.endswith("/kernel")]
+    summary = FAMILIES[family].fixed.get("classifier_summary", "pooler")
+    pooled = head in _READ_POOLED and (head != "sequence_classification" or summary == "pooler")
+    has_pooler = not pooled or evidence.tensor_name(names, _POOLER) in tensors
+    return bool(kernels) and has_pooler and all(name in others or name in tensors for name in kernels)
+
+
+def _linear(others: Tensors, width: Any) -> str:
+    """Return the name of the linear layer that is all that a model has on its encoder, or ""."""
+    parts = [name for name in others if not _OF_LOSSES.search(name)]
+    layer = parts[0].rpartition(".")[0] if parts else ""
+    last = next((part for part in reversed(layer.split(".")) if not part.isdigit()), "")
+    if last not in _LINEAR or sorted(parts) != [f"{layer}.bias", f"{layer}.weight"]:
+        return ""
+    kernel, bias = others[f"{layer}.weight"].shape, others[f"{layer}.bias"].shape
+    return layer if len(kernel) == 2 and kernel[1] == width and bias == kernel[:1] else ""

@@ -1,0 +1,60 @@
+"""Name the files that hold a model in a form that is not read, and say how to get weights out of them."""
+
+import fnmatch
+
+from bert_jax import storage
+from bert_jax.conversion.formats import tf1
+from bert_jax.conversion.weights import is_weights
+from bert_jax.errors import InputError
+
+# Pattern of a file's name -> what it is, and the way to weights that open; {at} is the folder, and {file} the file.
+# DeepSpeed's come first, as its folders hold other files too.
+_KINDS = {
+    "mp_rank_*_model_states.pt": "a checkpoint of DeepSpeed, whose weights are in one file; open {file}",
+    "*zero_pp_rank_*": "a checkpoint of DeepSpeed, whose parameters are in parts; run `python zero_to_fp32.py . OUT` "
+    "in {at}, and open the file in OUT",
+    "*.distcp": "a distributed checkpoint of PyTorch (FSDP); run `python -m torch.distributed.checkpoint.format_utils "
+    "dcp_to_torch {folder} model.pt` (dcp_to_torch_save), and open model.pt",
+    "*.h5": "Keras' weights of a TensorFlow model; with transformers 4 and TensorFlow, run "
+    "AutoModel.from_pretrained({at!r}, from_tf=True).save_pretrained('OUT'), and open OUT",
+    "saved_model.pb": "a SavedModel of TensorFlow, which is a program; open the weights that it was exported from",
+    "*.onnx": "an ONNX graph, which is a program; open the weights that it was exported from",
+    "*.gguf": "weights in GGUF, mostly quantized; open the weights that they were converted from",
+    "openvino_model.*": "an OpenVINO graph, which is a program; open the weights that it was exported from",
+    "rust_model.ot": "weights of rust-bert; open the weights that they were converted from",
+}
+# The first bytes of a file -> the pattern of its kind.
+_BEGINNINGS = {b"\x89HDF\r\n\x1a\n": "*.h5", b"GGUF": "*.gguf"}
+_BARE = ("*.pt", "*.pth", "*.ckpt", "*.bin", "*.safetensors")  # files that open by themselves
+
+
+def refuse_foreign_directory(directory: storage.Path) -> None:
+    """Raise InputError when a directory without a config or without weights holds a model in another form."""
+    if is_weights(directory):
+        for index in tf1.indices(directory)[:1]:
+            with tf1.open_variables(index):  # raises for a checkpoint of objects
+                return
+        return
+    inside = sorted(directory.iterdir())
+    files = inside + [file for folder in inside if folder.is_dir() for file in sorted(folder.iterdir())]
+    for pattern, kind in _KINDS.items():
+        if file := next((file for file in files if fnmatch.fnmatch(file.name, pattern)), None):
+            shown = kind.format(at=str(directory), file=file, folder=file.parent)
+            raise InputError(f"{directory}: expected weights, found {file.relative_to(directory)}: {shown}")
+    bare = [file for file in inside if any(fnmatch.fnmatch(file.name, pattern) for pattern in _BARE)]
+    if bare:
+        raise InputError(
+            f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {bare[0].name}; to "
+            f"open that file, name it: {bare[0]}"
+        )
+
+
+def refuse_foreign_file(path: storage.Path) -> None:
+    """Raise InputError when a file holds a model in a form that is not read."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    named = (pattern for pattern in _KINDS if fnmatch.fnmatch(path.name, pattern) and "model_states" not in pattern)
+    pattern = next((kind for beginning, kind in _BEGINNINGS.items() if start.startswith(beginning)), next(named, None))
+    if pattern is not None:
+        shown = _KINDS[pattern].format(at=str(path.parent), file=path, folder=path.parent)
+        raise InputError(f"{path}: expected weights, found {shown}")
