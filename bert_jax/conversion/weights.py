@@ -6,16 +6,18 @@ format.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from bert_jax import storage
 from bert_jax.conversion.formats import flax_msgpack, lazy_tensors, safetensors_files, tf1, torch_files
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, logger
 
 __all__ = ["LazyTensor", "Weights", "is_weights", "open_weights"]
 
+_log = logger(__name__)
 _Tensors = dict[str, LazyTensor]
 
 
@@ -81,8 +83,17 @@ def open_weights(directory: storage.PathLike) -> Iterator[Weights]:
     Raises:
         InputError: there are no weights, or they are damaged; reading a damaged tensor raises it too.
     """
-    with _opened(*_found(storage.Path(directory))) as weights:
+    format_name, where = _found(storage.Path(directory))
+    others = [path for form in WEIGHT_FORMATS.values() if (path := _named(where.parent, form)) and path != where]
+    if others:
+        _say_which(where, ", ".join(path.name for path in others))
+    with _opened(format_name, where) as weights:
         yield weights
+
+
+@functools.lru_cache(maxsize=256)  # says it once
+def _say_which(where: storage.Path, others: str) -> None:
+    _log.warning("%s is read; other weights in the same directory are not: %s", where, others)
 
 
 @contextlib.contextmanager
@@ -95,8 +106,8 @@ def open_weight_file(path: storage.Path) -> Iterator[Weights]:
     named = next((name for name, form in WEIGHT_FORMATS.items() if path.name == f"{form.name}.index.json"), "")
     if not named and not (named := _by_content(path, "")):
         raise InputError(
-            f"{path}: expected a model directory (config.json, model.safetensors, ...) or a file of weights (of PyTorch, "
-            "safetensors or Flax), found a file of another kind"
+            f"{path}: expected a model directory (config.json, model.safetensors, ...) or a file of weights "
+            "(of PyTorch, safetensors or Flax), found a file of another kind"
         )
     with _opened(named, path) as weights:
         yield weights
