@@ -30,6 +30,7 @@ _PLAIN = ("bert", "roberta", "xlm-roberta", "camembert", "data2vec-text", "disti
           "mpnet", "albert")  # fmt: skip
 _ASKED = ("num_attention_heads", "hidden_act", "layer_norm_eps")  # fields that no tensor tells
 _COLUMNS_A_HEAD = 64  # of most models, for an example in a message
+_USUAL = (".bert.", ".model.")  # ends of prefixes that say nothing of the family
 # Names of a linear layer that a model's own code puts on the encoder as a classifier.
 _LINEAR = ("classifier", "classification_head", "cls_head", "fc", "head", "linear", "out", "output", "score", "logits")
 _OF_LOSSES = re.compile(r"(^|\.)(loss|criterion|metric|\w+_(loss|metrics?))\w*\.")  # no part of the model
@@ -205,7 +206,7 @@ def _family(hf: Json, prefix: str, own: Tensors, others: Tensors, directory: sto
     if hf.get("model_type") is not None or hf.get("architectures"):
         return evidence.settle_family(hf, own, set(), where)
     of_prefix = {f".{names.prefix}": family for family, names in reversed(NAME_TABLES.items())}
-    ending = next((ending for ending in of_prefix if f".{prefix}".endswith(ending) and ending != ".bert."), "")
+    ending = next((ending for ending in of_prefix if f".{prefix}".endswith(ending) and ending not in _USUAL), "")
     family = evidence.family_shown(own) or of_prefix.get(ending) or evidence.family_shown(others)
     types = own.get("embeddings.token_type_embeddings.weight")
     if family in (None, "bert") and types is not None and types.shape[:1] == (1,):

@@ -36,7 +36,18 @@ _log = logger(__name__)
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PROTOCOL = 1001
 # Keys under which trainers (Lightning, fairseq, DeepSpeed, Accelerate, hand-written loops) save the model's state dict.
-_STATES = ("state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights", "params")
+_STATES = (
+    "state_dict",
+    "model_state_dict",
+    "model_state",
+    "model",
+    "module",
+    "net",
+    "network",
+    "weights",
+    "params",
+    "app",
+)
 _DEEPEST_STATE = 3  # dictionaries around a state dict
 # Limit of total tensor bytes / file size; above 1 because tied tensors and columns of one storage share bytes.
 _MOST_SHARING = 16
