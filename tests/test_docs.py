@@ -66,7 +66,7 @@ def test_recipes_that_are_named_are_there(source):
     text = source.read_text()
     for name in re.findall(r"configs/\w+\.py", text):
         assert (ROOT / name).exists(), name
-    for name in re.findall(r"--config +([a-z]\w+)\b(?![./])", text):
+    for name in re.findall(r"--config +([a-z]\w+)\b(?![./=-])", text):
         assert name in recipe_names(), name
 
 

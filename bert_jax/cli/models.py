@@ -38,7 +38,7 @@ def add_verbs(verbs: Any) -> None:
         """bert-jax convert old-bert/ new-bert/
            bert-jax convert uncased_L-12_H-768_A-12/ bert-base/ --dtype bfloat16
            bert-jax convert pretrained/ start/ --head sequence_classification
-           bert-jax convert model.pt new-bert/ --config bert-base/config.json --tokenizer bert-base/vocab.txt""",
+           bert-jax convert model.pt new-bert/ --config bert-base/config.json --tokenizer bert-base/""",
     )
     convert.add_argument("source", metavar="SRC", help="a model directory, or a file of weights")
     convert.add_argument("destination", metavar="DST", help="a new directory")
@@ -163,6 +163,8 @@ def run_convert(args: argparse.Namespace) -> None:
     kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"
     read = sum(math.prod(shape) for _, shape in loaded.read.values())
     say(f"{args.destination}: {kind}, {read:,} parameters read, written in {args.dtype}")
+    if not has_tokenizer(loaded.directory):
+        say("no tokenizer: the model takes token ids; --tokenizer names a vocabulary file or a directory with one")
 
 
 def _config(text: str | None) -> Any:

@@ -7,12 +7,12 @@ from bert_jax.conversion.formats import tf1
 from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError
 
-# Pattern of a file's name -> what it is, and the way to weights that open; {at} is the folder, and {file} the file.
+# Pattern of a file's name -> what it is, and the way to weights that open.
 # DeepSpeed's come first, as its folders hold other files too.
 _KINDS = {
     "mp_rank_*_model_states.pt": "a checkpoint of DeepSpeed, whose weights are in one file; open {file}",
     "*zero_pp_rank_*": "a checkpoint of DeepSpeed, whose parameters are in parts; run `python zero_to_fp32.py . OUT` "
-    "in {at}, and open the file in OUT",
+    "in {checkpoint}, and open the file in OUT",
     "*.distcp": "a distributed checkpoint of PyTorch (FSDP); run `python -m torch.distributed.checkpoint.format_utils "
     "dcp_to_torch {folder} model.pt` (dcp_to_torch_save), and open model.pt",
     "*.h5": "Keras' weights of a TensorFlow model; with transformers 4 and TensorFlow, run "
@@ -39,8 +39,9 @@ def refuse_foreign_directory(directory: storage.Path) -> None:
     files = inside + [file for folder in inside if folder.is_dir() for file in sorted(folder.iterdir())]
     for pattern, kind in _KINDS.items():
         if file := next((file for file in files if fnmatch.fnmatch(file.name, pattern)), None):
-            shown = kind.format(at=str(directory), file=file, folder=file.parent)
-            raise InputError(f"{directory}: expected weights, found {file.relative_to(directory)}: {shown}")
+            raise InputError(
+                f"{directory}: expected weights, found {file.relative_to(directory)}: {_way_out(kind, file)}"
+            )
     bare = [file for file in inside if any(fnmatch.fnmatch(file.name, pattern) for pattern in _BARE)]
     if bare:
         raise InputError(
@@ -56,5 +57,11 @@ def refuse_foreign_file(path: storage.Path) -> None:
     named = (pattern for pattern in _KINDS if fnmatch.fnmatch(path.name, pattern) and "model_states" not in pattern)
     pattern = next((kind for beginning, kind in _BEGINNINGS.items() if start.startswith(beginning)), next(named, None))
     if pattern is not None:
-        shown = _KINDS[pattern].format(at=str(path.parent), file=path, folder=path.parent)
-        raise InputError(f"{path}: expected weights, found {shown}")
+        raise InputError(f"{path}: expected weights, found {_way_out(_KINDS[pattern], path)}")
+
+
+def _way_out(kind: str, file: storage.Path) -> str:
+    """Return a description of `_KINDS` for a file; DeepSpeed's script is beside the folder of its parts."""
+    folder = file.parent
+    checkpoint = folder.parent if folder.name.startswith("global_step") else folder
+    return kind.format(at=str(folder), folder=folder, file=file, checkpoint=checkpoint)

@@ -286,7 +286,7 @@ def test_a_config_of_ours_and_the_files_beside(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     bert = opened(path, ours)
     assert difference(bert(IDS).logits, logits_of(model)) < 2e-5
-    assert bert.tokenizer is not None and bert.tokenizer.encode("a b", 8)== [5, 6]
+    assert bert.tokenizer is not None and bert.tokenizer.encode("a b", 8) == [5, 6]
     config(id2label={0: "no", 1: "maybe", 2: "yes"}).save_pretrained(tmp_path)
     bert = from_pretrained(path, dtype="float32")
     assert bert.config.id2label == ("no", "maybe", "yes")
@@ -321,6 +321,8 @@ def test_the_verb(tmp_path, capsys):
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     assert float((logits_of(theirs) - logits_of(model)).abs().max()) == 0.0
     assert (tmp_path / "out/vocab.txt").exists() or (tmp_path / "out/tokenizer.json").exists()
+    assert main(["convert", str(path), str(tmp_path / "ids"), "--config", told]) in (0, None)
+    assert "no tokenizer: the model takes token ids" in capsys.readouterr().out
     assert main(["convert", str(path), str(tmp_path / "other")]) == 2
     assert "expected num_attention_heads, hidden_act, layer_norm_eps (config)" in capsys.readouterr().err
     assert main(["convert", str(path), str(tmp_path / "other"), "--config", "a=1,b"]) == 2
@@ -361,7 +363,11 @@ def test_parts_of_deepspeed_name_what_to_run(tmp_path):
     (tmp_path / "global_step3").mkdir()
     path = save(tmp_path / "global_step3", {"module": empty}, "zero_pp_rank_0_mp_rank_00_model_states.pt")
     for place in (path, tmp_path):
-        assert "python zero_to_fp32.py . OUT" in refused(place, config=TOLD if place == path else None)
+        message = refused(place, config=TOLD if place == path else None)
+        assert f"run `python zero_to_fp32.py . OUT` in {tmp_path}," in message
+    other = save(tmp_path, {"module": empty}, "part.pt")
+    assert "zero_to_fp32.py" in refused(other, config=TOLD)
+    other.unlink()
     path.unlink()
     whole = save(tmp_path / "global_step3", {"module": model.state_dict()}, "mp_rank_00_model_states.pt")
     assert f"open {whole}" in refused(tmp_path)

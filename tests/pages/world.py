@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from gliners import write_gliner
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.encoder_decoder import save_encoder_decoder
@@ -68,6 +68,7 @@ def build(folder: Path, tokenizer: Tokenizer) -> None:
     write_gliner(folder / "path/to/gliner", tokenizer)
     _encoder_decoder(folder / "runs/summaries/model", tokenizer)
     _adapter(folder / "adapter")
+    _bare_file(folder / "model.pt", folder / "path/to/bert")
     (folder / "vocab.txt").write_text("\n".join(tokenizer.pieces) + "\n")
     (folder / "runs/sst2/config.json").write_text(to_json(resolve(load_recipe("classification"))))
     _corpora(folder)
@@ -107,6 +108,15 @@ def _adapter(folder: Path) -> None:
     layer = "base_model.model.bert.encoder.layer.0.attention.self.query"
     update = {f"{layer}.lora_A.weight": np.ones((2, 32), "f4"), f"{layer}.lora_B.weight": np.ones((32, 2), "f4")}
     save_file(update, folder / "adapter_model.safetensors")
+
+
+def _bare_file(path: Path, original: Path) -> None:
+    """A file of an encoder in wrappers, with a classifier. Its content is safetensors, as PyTorch may be missing."""
+    encoder = {
+        name: tensor for name, tensor in load_file(original / "model.safetensors").items() if name[:5] == "bert."
+    }
+    head = {"fc.weight": np.ones((2, 32), "f4"), "fc.bias": np.ones(2, "f4")}
+    save_file({f"module.model.{name}": tensor for name, tensor in (encoder | head).items()}, path)
 
 
 def _corpora(folder: Path) -> None:

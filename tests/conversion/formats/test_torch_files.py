@@ -129,6 +129,27 @@ def test_other_names_are_refused(tmp_path, module, name):
         read(tmp_path, archive(state(call(glob(module, name), text("1")))))
 
 
+def test_placeholders_ignore_all_that_a_pickle_does_with_them(tmp_path):
+    system, arguments = glob("os", "system"), row(text("touch witness"))
+    namespace = glob("argparse", "Namespace") + b")\x81" + b"}" + text("__class__") + system + b"sb"
+    strange = [
+        namespace,
+        namespace + text("key") + system + b"s",
+        namespace + b"(" + system + b"e",
+        namespace + system + b"a",
+        system + arguments + b"R" + arguments + b"R",
+        system + arguments + b"\x81",
+        glob("builtins", "getattr") + row(glob("os", "path"), text("join")) + b"R" + arguments + b"R",
+        b"\x8f(" + namespace + b"\x90",
+    ]
+    for number, value in enumerate(strange):
+        content = b"\x80\x04}" + text("args") + value + b"s" + text("state_dict") + state(tensor())[2:-1] + b"s."
+        assert np.array_equal(read(tmp_path, archive(content))["w"], VALUES.reshape(3, 4)), number
+    many = row(*(glob("settings", f"Kind{number}") for number in range(501)))
+    with pytest.raises(InputError, match="names more than 500 classes"):
+        read(tmp_path, archive(b"\x80\x02" + many + b"."))
+
+
 @pytest.mark.parametrize(
     "pickled",
     [
