@@ -108,11 +108,11 @@ create() {
   need_state
   if [[ $state == ABSENT ]]; then
     agree "$type" ACTIVE
-    remember create "$@"
+    remember create --type="$type" "${create_flags[@]}"
     request
   else
     [[ -z $rented || $rented == "$type" ]] || die "$name exists as a $rented, asked for is a $type; delete it first"
-    remember create "$@"
+    remember create --type="$type" "${create_flags[@]}"
     say "exists already"
   fi
   await

@@ -314,6 +314,7 @@ def test_a_cluster_that_is_not_there_is_not_a_slice_that_is_not_there(cluster):
         (["create", "my-slice", "--topology", "v6e:8x4"], {}, "expected one of 1x1"),
         (["create", "my-slice", "--topology", "v4:2x4x2"], {}, "expected 2x2x1, 2x2x2, 2x2x4, 2x4x4, or AxBxC"),
         (["create", "my-slice", "--topology", "v5p:4x4x6"], {}, "multiples of 4, A <= B <= C, of at most 6144 chips"),
+        (["create", "my-slice", "--topology", "v5p:8x4x4"], {}, "A <= B <= C"),
         (["create", "my-slice", "--topology", "v4:16x16x20"], {}, "of at most 4096 chips"),
         (["create", "my-slice", "--topology", "tpu7x:4x2x1"], {}, "expected 2x2x1, 2x2x2"),
         (["create", "my-slice", "--topology", "tpu7x:2x2x1"], {}, "no list price of tpu7x is known: set PRICE"),

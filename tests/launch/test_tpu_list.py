@@ -42,6 +42,7 @@ def listed(cloud, nodes=(), requests=(), machines=(), **environment):
     header, *lines, last = result.stdout.splitlines()
     rows = [re.split(r"\s{2,}", line) for line in [header, *lines]]
     assert rows[0] == HEADER and all(len(row) == 8 for row in rows), result.stdout
+    assert len({row[0] for row in rows}) == len(rows), result.stdout
     return {row[0]: [*row[1:-1], float(row[-1]) if row[-1] not in "?-" else row[-1]] for row in rows[1:]}, last
 
 

@@ -239,3 +239,20 @@ def test_only_what_was_begun_from_here_is_watched(slice_of_two):
     result = slice_of_two.launch("watch", "my-slice", "--yes")
     assert result.returncode == 2
     assert "no `run` of my-slice is remembered" in result.stderr
+
+
+def test_a_shared_work_directory_needs_to_be_agreed_to_once(cloud):
+    """Neither the check of `create --workdir` nor its words are repeated when the slice is rented again."""
+    shared = ("--workdir", "/mnt/shared/base")
+    cloud.runs_do("stay", 0)
+    for words in (("create", "my-slice", "--type=v5litepod-16", *shared, "--yes"), (*RUN[:5], *shared)):
+        if words[0] == "run":
+            assert cloud.launch("setup", "my-slice").returncode == 0
+        result = cloud.launch(*words, SHARED_WORKDIR="1")
+        assert result.returncode == 0, result.stderr
+    end_runs(cloud)
+    with cloud.google() as google:
+        google.update(states=["SUSPENDED"], next_states=[["ACTIVE"]])
+    result = watched(cloud)
+    assert result.returncode == 0, result.stderr
+    assert len(cloud.calls("create")) == 2
