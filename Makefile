@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-tpu fuzz lint types format docs site site-serve notebooks benchmark benchmark-quick clean
+.PHONY: help demo test test-slow test-tpu fuzz lint types format docs site site-serve notebooks wheel release benchmark benchmark-quick clean
 
 help:
 	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
@@ -23,6 +23,8 @@ help:
 	@echo 'make docs       write the pages of docs/ that are generated from code'
 	@echo 'make site       build the documentation into site/; `make site-serve` shows it while you write'
 	@echo 'make notebooks  execute colab/*.ipynb in full, and save them with their outputs'
+	@echo 'make wheel      build dist/bert_jax-VERSION-py3-none-any.whl, which notebooks in Colab can install'
+	@echo 'make release REPOSITORY=OWNER/NAME  write the address of the public repository into README, notebooks and site'
 	@echo 'make benchmark  our speed beside PyTorch'"'"'s, in one run'
 	@echo 'make benchmark-quick  a few turns of the same, in under 5 minutes'
 	@echo 'make clean      remove the virtual environment and the caches'
@@ -70,6 +72,15 @@ site-serve: $(VENV)/.installed-dev
 
 notebooks: $(VENV)/.installed-dev
 	$(BIN)/python colab/execute.py
+
+# setuptools would also take modules that an earlier build left in build/lib.
+wheel: | $(BIN)/python
+	rm -rf build/lib
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/bert_jax-*.whl
+
+release: $(VENV)/.installed-dev
+	$(BIN)/python colab/release.py '$(REPOSITORY)'
 
 benchmark: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

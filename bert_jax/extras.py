@@ -15,12 +15,16 @@ def how_to_install(extra: str) -> str:
 
     A name alone would be looked up on an index, where a package of that name may be somebody else's.
     """
+    package = f"bert-jax[{extra}]"
     try:
-        text = importlib.metadata.distribution("bert-jax").read_text("direct_url.json")
+        installed = importlib.metadata.distribution("bert-jax")
     except importlib.metadata.PackageNotFoundError:  # run from its source
-        text = None
-    came: dict[str, Any] = json.loads(text) if text else {}
-    url, package = str(came.get("url", "")), f"bert-jax[{extra}]"
+        return f"pip install '{package}'"
+    came: dict[str, Any] = json.loads(installed.read_text("direct_url.json") or "{}")
+    url = str(came.get("url", ""))
+    links = dict(link.split(", ", 1) for link in installed.metadata.get_all("Project-URL") or [])
+    if not url and "Repository" in links:  # which `make release` has written
+        package += f" @ git+{links['Repository']}"
     if url.startswith("file:"):
         package = urllib.request.url2pathname(urllib.parse.urlsplit(url).path) + f"[{extra}]"
     elif "vcs_info" in came:

@@ -26,6 +26,9 @@ NOTEBOOKS = {f"notebooks/{path.stem}.md": f"colab/{path.name}" for path in sorte
 # What the site has in place of a file.
 _INSTEAD = {"README.md": "index.md", "configs": "recipes.md"}
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+_DOCS_LINK = re.compile(r"\[([^\]]*)\]\((\.\./(?:docs|launch)/[^)\s]+)\)")  # of a notebook
+_ON_GITHUB = re.compile(r"\]\(https://github\.com/[\w.-]+/[\w.-]+/blob/main/(?=docs/|launch/)")  # `make release`
+_BADGE = re.compile(r"\[!\[Open in Colab\]\([^)]*\)\]\(([^)]*)\)")  # whose picture would come from another host
 _FENCE = re.compile(r"^ *```")
 
 
@@ -34,11 +37,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pictures = [f"benchmarks/{path.name}" for path in (ROOT / "benchmarks").glob("*.png")]
     for name, source in (ELSEWHERE | dict(zip(pictures, pictures, strict=True))).items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
+    import nbformat
     from nbconvert import MarkdownExporter  # slow to import, and the tests read the tables of this file alone
 
     for name, source in NOTEBOOKS.items():
         naming = {"unique_key": Path(name).stem, "output_files_dir": "pictures"}
-        markdown, exported = MarkdownExporter().from_filename(str(ROOT / source), naming)
+        notebook = nbformat.read(ROOT / source, as_version=4)
+        for cell in notebook.cells:
+            if cell.metadata.get("cellView") == "form":  # as Colab shows it: without its code
+                cell.source = "\n".join(line for line in cell.source.splitlines() if "# @" in line)
+        markdown, exported = MarkdownExporter().from_notebook_node(notebook, naming)
         files.append(File.generated(config, name, content=markdown))
         for picture, content in exported["outputs"].items():
             files.append(File.generated(config, f"notebooks/{picture}", content=content))
@@ -47,10 +55,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Makes links that are paths of the repository links of the site."""
-    if page.file.src_uri in NOTEBOOKS:  # its links are to other sites, and to its pictures
-        return markdown
-    source = ELSEWHERE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     here = posixpath.dirname(page.file.src_uri)
+    if notebook := NOTEBOOKS.get(page.file.src_uri):  # outputs may look like links; pictures are those of the page
+        markdown = _BADGE.sub(r"[Open in Colab](\1)", markdown.replace("<details>", '<details markdown="1">'))
+        markdown = _ON_GITHUB.sub("](../", markdown)
+        return _DOCS_LINK.sub(lambda link: _site_link(link, notebook, here), markdown)
+    source = ELSEWHERE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     lines, fenced = [], False
     for line in markdown.splitlines():
         fenced ^= bool(_FENCE.match(line))

@@ -19,9 +19,9 @@ MOST_LINES = 400
 
 # Each part imports only from the parts before it.
 ORDER = (
-    "process", "compilers", "synonyms", "errors", "extras", "program_cache", "storage", "model_files", "families",
-    "config_values", "config_json", "quantization_config", "gliner_config", "encoder_config", "config", "sharding",
-    "modeling", "tokenization", "data", "conversion", "recipes", "inference", "reports", "metrics", "tasks",
+    "process", "compilers", "synonyms", "errors", "extras", "notebook", "program_cache", "storage", "model_files",
+    "families", "config_values", "config_json", "quantization_config", "gliner_config", "encoder_config", "config",
+    "sharding", "modeling", "tokenization", "data", "conversion", "recipes", "inference", "reports", "metrics", "tasks",
     "evaluation", "training", "compression", "export", "planning", "serving", "demo", "cli", "__main__",
 )  # fmt: skip
 
@@ -110,7 +110,12 @@ def test_the_library_needs_neither_torch_nor_tensorflow():
 
 
 # Each opens what is not a user's path: files of this Python's own library, and the machine's devices.
-READ_THEIR_OWN_FILES = {"data/corpora/python_docs.py", "process.py", "program_cache.py"}  # of this machine
+READ_THEIR_OWN_FILES = {
+    "notebook.py",
+    "data/corpora/python_docs.py",
+    "process.py",
+    "program_cache.py",
+}  # of this machine
 FILE_CALLS = {
     "listdir",
     "makedirs",

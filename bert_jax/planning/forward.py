@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax import sharding
 from bert_jax.config import BertConfig
@@ -105,12 +105,11 @@ def plan_forward(
         model = Bert(config.replace(quantization=quantization), head, Compute("bfloat16", platform="tpu"))
         shapes = model.abstract_params()  # without the mesh, whose devices hold no arrays
         with jax.set_mesh(mesh):
-            plans.append(_plan(model, shapes, mode, place, texts, length))
+            plans.append(_plan(model, shapes, mode, place, texts, length, mesh))
     return plans
 
 
-def _plan(model: Bert, shapes: Params, mode: str, place: Slice, texts: int, length: int) -> ForwardPlan:
-    mesh = jax.sharding.get_mesh()
+def _plan(model: Bert, shapes: Params, mode: str, place: Slice, texts: int, length: int, mesh: Mesh) -> ForwardPlan:
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, sharding.batch_spec())
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), shapes)
     ids = jax.ShapeDtypeStruct((texts, length), jnp.int32, sharding=split)

