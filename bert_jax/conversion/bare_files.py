@@ -34,9 +34,9 @@ _USUAL = (".bert.", ".model.")  # ends of prefixes that say nothing of the famil
 # Names of a linear layer that a model's own code puts on the encoder as a classifier.
 _LINEAR = ("classifier", "classification_head", "cls_head", "fc", "head", "linear", "out", "output", "score", "logits")
 _OF_LOSSES = re.compile(r"(^|\.)(loss|criterion|metric|\w+_(loss|metrics?))\w*\.")  # no part of the model
-# Heads that tensors tell, the largest first.
-_TOLD_HEADS = ("pretraining", "masked_lm", "next_sentence", "replaced_token_detection", "question_answering",
-               "sequence_classification")  # fmt: skip
+# Heads that tensors tell.
+_TOLD_HEADS = ("pretraining", "masked_lm", "next_sentence", "replaced_token_detection", "sequence_classification",
+               "question_answering")  # fmt: skip
 _READ_POOLED = ("pretraining", "next_sentence", "sequence_classification")
 _POOLER = "pooler/dense/kernel"
 
@@ -91,6 +91,8 @@ def open_bare(
         hf = _with_family_keys(hf, family)
         _ask(hf, family, own, where, directory)
     tensors = {f"{names.prefix}{name}": tensor for name, tensor in own.items()}
+    if not is_whole:
+        _check_layers(names, tensors, family, path)
     hf = evidence.complete(hf, family, tensors, where)
     hf, others = _with_head(hf, names, prefix, tensors, others, head, path)
     if twice := sorted(tensors.keys() & others.keys()):
@@ -251,6 +253,19 @@ def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: st
     )
 
 
+def _check_layers(names: Names, tensors: Tensors, family: str, path: storage.Path) -> None:
+    """Raise InputError when a layer has a tensor that the family does not have, such as relative positions."""
+    known = {re.sub(r"\{\w+\}", "0", entry.theirs) for entry in names.encoder}
+    for name in tensors:
+        plain = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+        of_first_layer, numbers = re.subn(r"(?<=\.)\d+(?=\.)", "0", plain)
+        if numbers and of_first_layer not in known:
+            raise InputError(
+                f"{path}: expected the layers of a {family}, found a tensor {name!r}; if the model is another one, "
+                "give its config.json (config)"
+            )
+
+
 def _with_head(
     hf: Json, names: Names, prefix: str, tensors: Tensors, others: Tensors, head: str | None, path: storage.Path
 ) -> tuple[Json, Tensors]:
@@ -266,18 +281,21 @@ def _with_head(
     if linear:
         parts = {f"{linear}.{part}": f"{classifier}.{part}" for part in ("weight", "bias")}
         renamed = {parts.get(name, name): tensor for name, tensor in others.items()}
-    candidates = [name for name in (head, stated) if name in CLASSIFIERS] + [stated, *_TOLD_HEADS]
-    saved = next((name for name in candidates if name and _has_head(names, family, name, tensors, renamed)), None)
+    # The tensors of some heads are a part of those of others.
+    told = sorted(_TOLD_HEADS, key=lambda name: -len(_kernels(names, name)))
+    candidates = [name for name in (head, stated) if name in CLASSIFIERS] + [stated, *told]
+    present = tensors | renamed
+    saved = next((name for name in candidates if name and _has_head(names, family, name, present)), None)
     if saved is None and linear == classifier and f".{prefix}".endswith(f".{names.prefix}"):
         saved = "token_classification"  # the class of transformers that has a classifier and no pooler
     if saved is None or (saved not in CLASSIFIERS and linear):
         renamed = others
-    elif linear and saved in CLASSIFIERS and saved != stated:
-        shape = list(others[f"{linear}.weight"].shape)
-        reads = "the pooled first token" if saved == "sequence_classification" else "each token"
+    elif saved in CLASSIFIERS and saved != stated and (output := renamed.get(f"{classifier}.weight")):
+        vectors = {"token_classification": "each token", "multiple_choice": "the pooled first token of each choice"}
+        reads = vectors.get(saved, "the pooled first token" if linear else "each text")
         _log.warning(
             "%s: %s.weight %s is read as the classifier of %s, which reads %s; if it reads something else, open the "
-            "model with head='encoder'", path, linear, shape, saved.replace("_", " "), reads,
+            "model with head='encoder'", path, linear or classifier, list(output.shape), saved.replace("_", " "), reads,
         )  # fmt: skip
     saved = saved or "encoder"
     if saved != stated and (shown := evidence.classes_shown(names, saved, renamed)):
@@ -285,13 +303,19 @@ def _with_head(
     return hf | {"architectures": [names.architecture_of(saved)]}, renamed
 
 
-def _has_head(names: Names, family: str, head: str, tensors: Tensors, others: Tensors) -> bool:
+def _kernels(names: Names, head: str) -> list[str]:
+    entries = names.heads.get(head, ()) if names.architecture_of(head) else ()
+    return [entry.theirs for entry in entries if entry.ours.endswith("/kernel")]
+
+
+def _has_head(names: Names, family: str, head: str, tensors: Tensors) -> bool:
     """Return whether the tensors have all kernels of a head, with the pooler if it reads pooled vectors."""
-    kernels = [entry.theirs for entry in names.heads.get(head, ()) if entry.ours.endswith("/kernel")]
+    kernels = _kernels(names, head)
     summary = FAMILIES[family].fixed.get("classifier_summary", "pooler")
-    pooled = head in _READ_POOLED and (head != "sequence_classification" or summary == "pooler")
-    has_pooler = not pooled or evidence.tensor_name(names, _POOLER) in tensors
-    return bool(kernels) and has_pooler and all(name in others or name in tensors for name in kernels)
+    if kernels and head in _READ_POOLED and (head != "sequence_classification" or summary == "pooler"):
+        entries = (*names.encoder, *names.heads[head])
+        kernels = kernels + [entry.theirs for entry in entries if entry.ours == _POOLER]
+    return bool(kernels) and all(name in tensors for name in kernels)
 
 
 def _linear(others: Tensors, width: Any) -> str:

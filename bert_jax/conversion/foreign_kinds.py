@@ -26,6 +26,7 @@ _KINDS = {
 # The first bytes of a file -> the pattern of its kind.
 _BEGINNINGS = {b"\x89HDF\r\n\x1a\n": "*.h5", b"GGUF": "*.gguf"}
 _BARE = ("*.pt", "*.pth", "*.ckpt", "*.bin", "*.safetensors")  # files that open by themselves
+_NO_MODEL = ("training_args.bin", "optimizer*", "scheduler*", "rng_state*", "scaler*")  # that trainers put beside them
 
 
 def refuse_foreign_directory(directory: storage.Path) -> None:
@@ -42,12 +43,16 @@ def refuse_foreign_directory(directory: storage.Path) -> None:
             raise InputError(
                 f"{directory}: expected weights, found {file.relative_to(directory)}: {_way_out(kind, file)}"
             )
-    bare = [file for file in inside if any(fnmatch.fnmatch(file.name, pattern) for pattern in _BARE)]
+    bare = [file for file in inside if _matches(file, _BARE) and not _matches(file, _NO_MODEL)]
     if bare:
         raise InputError(
             f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {bare[0].name}; to "
             f"open that file, name it: {bare[0]}"
         )
+
+
+def _matches(file: storage.Path, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatch(file.name, pattern) for pattern in patterns)
 
 
 def refuse_foreign_file(path: storage.Path) -> None:

@@ -93,7 +93,7 @@ def open_model(
     if head is not None and head not in (*HEADS, DECODER_HEAD):
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
     is_bare = config is not None or bare_files.is_file(path)
-    root = storage.Path(path) if is_bare else hub.locate(path)
+    root = storage.Path(path) if bare_files.is_file(path) else hub.locate(path)
     layout = None if is_bare else sentence_transformers.read_layout(root)
     directory = layout.transformer if layout else root
     described = None if is_bare else gliner.read_gliner(root, base)

@@ -279,6 +279,17 @@ def test_what_the_tensors_do_not_tell_is_asked_for_in_one_message(tmp_path):
         from_pretrained(save(tmp_path, model.state_dict()))
 
 
+def test_layers_with_more_than_the_family_has_are_refused(tmp_path):
+    """Without them the outputs would be others: relative positions, adapters, cross-attention."""
+    state = transformers.BertModel(config()).state_dict()
+    state["encoder.layer.1.attention.self.distance_embedding.weight"] = torch.ones(39, 8)
+    path = save(tmp_path, state)
+    assert "expected the layers of a bert, found a tensor 'bert.encoder.layer.1.attention.self" in refused(
+        path, config=TOLD
+    )
+    assert "no such model directory" in refused(tmp_path / "absent.pt", config=TOLD)
+
+
 def test_a_config_of_ours_and_the_files_beside(tmp_path):
     model = different(transformers.BertForSequenceClassification(config()))
     path = save(tmp_path, model.state_dict())
