@@ -35,6 +35,9 @@ def write_data():
         Path(f"SST-2/{name}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
         labelled = [f'"{text}",{"good" if number % 2 else "bad"}\n' for number, text in enumerate(SENTENCES * 4)]
         Path(f"{name}.csv").write_text("review,label\n" + "".join(labelled))
+    Path("reviews.csv").write_text(
+        "review,stars\n" + "".join(f'"{text}",{i % 2}\n' for i, text in enumerate(SENTENCES * 10))
+    )
     Path("more.csv").write_text("review\n" + "".join(f'"{text}"\n' for text in SENTENCES))
     Path("article.txt").write_text("Merkel met Obama in Berlin.\n")
     Path("documents.txt").write_text("\n".join(SENTENCES) + "\n")
