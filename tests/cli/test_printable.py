@@ -318,6 +318,7 @@ PRINT_THEIR_OWN_WORDS = (
     "__main__.py",
     "cli/describe.py",
     "recipes/describe.py",
+    "notebook.py",  # in a cell
     "model_files/describe.py",
 )
 
