@@ -144,7 +144,7 @@ def test_the_family_is_said_by_model_type_or_architectures(content, expected):
         ({}, "expected a model_type, found none"),
         ({"architectures": ["SomethingOfMyOwn"]}, "found none, and architectures .* do not say it"),
         ({"model_type": "bert", "architectures": ["RobertaModel"]}, "model_type is 'bert', but architectures are"),
-        ({"model_type": "gpt2"}, "found 'gpt2'"),
+        ({"model_type": "gpt2"}, "model_type 'gpt2' is not supported"),
     ],
 )
 def test_a_family_is_never_assumed(content, message):
