@@ -6,6 +6,7 @@ import json
 import logging
 import re
 
+import bundles
 import numpy as np
 import pytest
 
@@ -377,7 +378,7 @@ def test_parts_of_deepspeed_name_what_to_run(tmp_path):
         message = refused(place, config=TOLD if place == path else None)
         assert f"run `python zero_to_fp32.py . OUT` in {tmp_path}," in message
     other = save(tmp_path, {"module": empty}, "part.pt")
-    assert "zero_to_fp32.py" in refused(other, config=TOLD)
+    assert "zero_to_fp32.py" in refused(other)  # and not the question of the number of heads
     other.unlink()
     path.unlink()
     whole = save(tmp_path / "global_step3", {"module": model.state_dict()}, "mp_rank_00_model_states.pt")
@@ -401,6 +402,14 @@ def test_other_kinds_are_named_with_the_way_out(tmp_path, name, content, said):
         assert re.search(said, refused(place))
     (tmp_path / "config.json").unlink()
     assert re.search(said, refused(tmp_path))
+
+
+def test_a_tensorflow_checkpoint_of_objects_without_a_config(tmp_path):
+    graph = bundles.entry(7, (), 0, 8, 0)
+    index = bundles.table([(b"", bundles.header()), (b"_CHECKPOINTABLE_OBJECT_GRAPH", graph)])
+    (tmp_path / "ckpt-1.index").write_bytes(index)
+    (tmp_path / "ckpt-1.data-00000-of-00001").write_bytes(bytes(8))
+    assert "found one of objects (tf.train.Checkpoint or Keras); save the model's variables" in refused(tmp_path)
 
 
 def test_a_folder_with_one_file_of_weights_and_no_config(tmp_path):
