@@ -1,10 +1,11 @@
 """Tasks: one file per task, found by its name in a recipe."""
 
+import dataclasses
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.tasks import lora, trained_head
+from bert_jax.tasks import fingerprints, lora, trained_head
 from bert_jax.tasks.distillation.job import distil, distil_abstract
 from bert_jax.tasks.distillation.settings import distillation_of
 
@@ -41,9 +42,17 @@ def build(recipe: Any) -> "Job":
     job = _module(recipe).build(recipe)
     if recipe.get("keep_head"):
         job = trained_head.with_trained_head(job, recipe)
+    job = _with_weights(job)
     if distilled:
         return distil(job, recipe, distilled)
     return lora.adapt(job, adaptation) if adaptation else job
+
+
+def _with_weights(job: "Job") -> "Job":
+    """Return the job whose record of data also has a hash of the weights that it starts from."""
+    if (params := job.pretrained) is None:
+        return job
+    return dataclasses.replace(job, data=lambda: job.data() | {"weights": fingerprints.of_params(params)})
 
 
 def abstract_task(recipe: Any) -> "AbstractTask":

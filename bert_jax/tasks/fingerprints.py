@@ -7,12 +7,14 @@ import hashlib
 import json
 from typing import Any
 
+import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.data.finetuning.query_documents import QUERY_INPUTS
 from bert_jax.data.pretraining.manifest import Manifest
+from bert_jax.modeling import Params
 from bert_jax.tasks.base import MODEL_INPUTS
 from bert_jax.tokenization import Tokenizer
 
@@ -70,6 +72,20 @@ def of_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
 def of_config(config: BertConfig) -> dict[str, Any]:
     """Return the architecture, as in `config.json`."""
     return {key: value for key, value in config.to_hf().items() if key not in _OF_CLASSES}
+
+
+def of_params(params: Params) -> str:
+    """Return a hash of the names and values of parameters."""
+    found = hashlib.blake2b(digest_size=16)
+    add_params(found, params)
+    return found.hexdigest()
+
+
+def add_params(digest: hashlib.blake2b, params: Params) -> None:
+    """Add the names and values of parameters to a hash."""
+    for path, array in jax.tree_util.tree_leaves_with_path(params):
+        digest.update(jax.tree_util.keystr(path).encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def of_rows(rows: Paddable, pad_id: int) -> dict[str, Any]:

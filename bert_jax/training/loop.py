@@ -21,7 +21,7 @@ from bert_jax import compilers, recipes, sharding, storage, tasks
 from bert_jax.data.finetuning.labels import list_counts
 from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
-from bert_jax.process import MemoryBound
+from bert_jax.process import MemoryBound, check_fork
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.base import Job, Metrics
 from bert_jax.training import notices, stopping
@@ -133,12 +133,14 @@ def _steps(
     recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results, stop: Stop
 ) -> Generator[tuple[State, Metrics], None, None]:
     """Run the recipe to its finished model, yield after every step, and fill in `results` at the end."""
+    check_fork()
     with compilers.larger_stacks():  # needed at the first use of a TPU
         recipe = recipes.resolve(recipe)
         directory = Workdir(storage.Path(workdir))
         directory.check(recipe)
         leads = jax.process_index() == 0
     if directory.is_finished and not directory.has_other_length(recipe):
+        directory.check_finished(recipe, lambda: tasks.build(recipe))
         if leads and progress:
             Bar(0, 0, True, Chrono()).say(f"{directory.path} is finished; {directory.model} is left as it is")
         if leads:
@@ -298,8 +300,7 @@ class _Run:
         with self.chrono.pause("checkpoint"):
             self.checkpoints.wait(state)
             self.checkpoints.delete_surplus()
-            found = self.checkpoints.best() if self.best_metric else None
-            best = found[1] if found else None
+            _, best = (self.checkpoints.best() if self.best_metric else None) or (None, None)
             if best is not None and best != int(state.step):
                 jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
                 state = self.checkpoints.restore(best, self.like)

@@ -85,6 +85,12 @@ def has_other_length(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
     return any(plain(saved.get(key)) != plain(recipe.get(key)) for key in LENGTH)
 
 
+def have_same_paths(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
+    """Return whether two nested recipes agree in every key of `BY_CONTENT`, so that they name the same files."""
+    old, new = recipes.with_current_names(recipes.flatten(saved)), recipes.flatten(recipe)
+    return all(plain(old.get(key, new.get(key))) == plain(new.get(key)) for key in BY_CONTENT)
+
+
 def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, done: int) -> None:
     """Raise InputError when a run of `done` steps cannot become one of `num_steps`, or its batches would differ."""
     if num_steps < done:
@@ -180,6 +186,9 @@ def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Ma
                 phrase = f"the run began with {_tokens(before)}; {where} now has {_tokens(after)}, other ones"
             case "prepared":
                 phrase = _prepared(before or [], after or [], where)
+            case "weights":
+                # Earlier versions did not record them.
+                phrase = before and f"the run began with other weights than those of {where}"
             case "model":
                 phrase = _fields(before or {}, after or {})
             case _:

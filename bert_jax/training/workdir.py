@@ -189,6 +189,31 @@ class Workdir:
         saved = self.saved_recipe()
         return saved is not None and resuming.has_other_length(saved, recipe.to_dict())
 
+    def check_finished(self, recipe: ConfigDict, build: Callable[[], Job]) -> None:
+        """Compare the data and initial weights of a finished run with those of `recipe`, on the first process.
+
+        Where the recipe names the same files as before and they can no longer be read, a warning says so.
+
+        Args:
+            recipe: the resolved recipe.
+            build: function that returns its training job; every process calls it.
+
+        Raises:
+            InputError: the run was trained or evaluated on other data, or files that the recipe names cannot be read.
+        """
+        saved, record = self.saved_recipe(), self.data_record()
+        if saved is None or record.data is None:
+            return  # `check` has compared the paths
+        try:
+            job = build()
+        except (InputError, OSError) as error:
+            if resuming.have_same_paths(saved, recipe.to_dict()):
+                log.warning("%s: its data are not compared, as they cannot be read: %s", self.path, error)
+                return
+            raise
+        if jax.process_index() == 0:
+            self._compare(recipe, record, job.data(), is_finished=True)
+
     @contextlib.contextmanager
     def claimed(self) -> Iterator[storage.Claim]:
         """Lock the directory against other runs while the `with` block is active.
@@ -250,7 +275,7 @@ class Workdir:
         storage.write_atomically(self.data, DataRecord(data, num_steps).to_json())
         return before
 
-    def _compare(self, recipe: ConfigDict, record: DataRecord, data: dict[str, Any]) -> None:
+    def _compare(self, recipe: ConfigDict, record: DataRecord, data: dict[str, Any], is_finished: bool = False) -> None:
         if record.data is None:
             log.warning(
                 "%s is of an earlier version: its data cannot be compared until now; from here on they are", self.path
@@ -259,9 +284,10 @@ class Workdir:
         places = {name: recipe.data.get(name, "") for name in ("train", "dev", "prepared")}
         if recipe.data.get("mixture"):
             places["prepared"] = "data.mixture"
+        places["weights"] = recipe.init_from
         places |= {"classes": places["train"], "vocabulary": recipe.tokenizer or recipe.init_from or places["prepared"]}
         found = resuming.data_differences(record.data, data, places)
-        if "dev" in found and not recipe.best_metric:
+        if "dev" in found and not recipe.best_metric and not is_finished:
             log.warning("%s; evaluations from here on cannot be compared with those before", found.pop("dev"))
         if found:
             raise InputError(

@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from bert_jax import recipes, storage, tasks
+from bert_jax import recipes, storage, tasks, training
 from bert_jax.errors import InputError
 from bert_jax.tasks.setup import steps_of_epochs
 from bert_jax.tokenization import word_piece
@@ -166,6 +166,75 @@ def test_a_directory_of_an_earlier_version_is_resumed_and_told_of_once(place, ca
     caplog.clear()
     begin(place, recipe)
     assert not caplog.text
+
+
+def settings_of(place):
+    """Return the changes of the recipe of the finished run."""
+    return {"init_from": str(place / "first"), "tokenizer": "", "model.size": "", "num_steps": 2, "best_metric": "",
+            "data.max_seq_length": 16}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, write_small):
+    """The directory of data and initial weights, and the recipe, of a finished run in its `run`."""
+    place = tmp_path_factory.mktemp("finished")
+    for name, seed in (("first", 0), ("second", 1)):
+        write_small(place / name, hidden_size=8, num_attention_heads=1, intermediate_size=8, seed=seed)
+    for name in ("train", "dev"):
+        write(place / f"{name}.tsv", ROWS)
+    recipe = recipe_of(place, **settings_of(place))
+    training.train(recipe, place / "run", progress=False)
+    return place, recipe
+
+
+@pytest.mark.parametrize(
+    ("key", "rows", "message"),
+    [
+        ("data.train", [*ROWS, ("new", "neg")], "train: the run began with 5 rows; NEW now has 6"),
+        ("data.train", swapped(ROWS), "train: the run began with other labels of the 5 rows of NEW"),
+        ("data.train", ROWS[::-1], "train: the run began with the same 5 rows in another order; NEW was reordered"),
+        ("data.dev", ROWS[:2], "dev: the run began with 5 rows; NEW now has 2"),
+        ("init_from", None, "weights: the run began with other weights than those of NEW"),
+    ],
+)
+def test_a_finished_run_does_not_answer_for_other_data(finished, tmp_path, key, rows, message):
+    place, _ = finished
+    new = place / "second" if rows is None else tmp_path / "new.tsv"
+    if rows is not None:
+        write(new, rows)
+    before = {path: path.stat().st_mtime_ns for path in (place / "run").rglob("*")}
+    with pytest.raises(InputError) as error:
+        training.train(recipe_of(place, **settings_of(place) | {key: str(new)}), place / "run", progress=False)
+    assert message.replace("NEW", str(new)) in str(error.value)
+    assert {path: path.stat().st_mtime_ns for path in (place / "run").rglob("*")} == before
+
+
+def test_a_finished_run_answers_for_the_same_data_elsewhere_and_for_data_that_are_gone(finished, tmp_path, caplog):
+    place, recipe = finished
+    scores = training.train(recipe, place / "run", progress=False)
+    assert scores
+    write(tmp_path / "moved.tsv", ROWS)
+    moved = recipe_of(place, **settings_of(place), **{"data.train": str(tmp_path / "moved.tsv")})
+    assert training.train(moved, place / "run", progress=False) == scores
+    assert not caplog.text
+    (place / "train.tsv").rename(tmp_path / "train.tsv")
+    try:
+        assert training.train(recipe, place / "run", progress=False) == scores
+        assert "its data are not compared, as they cannot be read" in caplog.text
+        lost = recipe_of(place, **settings_of(place), **{"data.train": str(tmp_path / "other.tsv")})
+        with pytest.raises(InputError, match=r"other\.tsv"):
+            training.train(lost, place / "run", progress=False)
+    finally:
+        (tmp_path / "train.tsv").rename(place / "train.tsv")
+
+
+def test_a_run_with_other_initial_weights_is_refused(finished):
+    place, recipe = finished
+    data = tasks.build(recipe).data()
+    other = tasks.build(recipe_of(place, **settings_of(place) | {"init_from": str(place / "second")})).data()
+    assert data_differences(data, other, {}).keys() == {"weights"}
+    del data["weights"]  # as in a record of an earlier version
+    assert not data_differences(data, other, {})
 
 
 def test_before_the_first_checkpoint_nothing_is_bound(place):

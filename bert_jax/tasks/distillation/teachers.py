@@ -13,6 +13,7 @@ from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.modeling import Bert, Compute, Params
+from bert_jax.tasks import fingerprints
 from bert_jax.tasks.distillation.settings import Distillation
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
@@ -38,9 +39,7 @@ class Teacher(NamedTuple):
     def fingerprint(self) -> str:
         """Return a hash of the architecture, the parameters and the tokenizer."""
         found = hashlib.blake2b(repr((self.model.config, self.model.head)).encode(), digest_size=16)
-        for path, array in jax.tree_util.tree_leaves_with_path(self.params):
-            found.update(jax.tree_util.keystr(path).encode())
-            found.update(np.ascontiguousarray(array).data)
+        fingerprints.add_params(found, self.params)
         found.update(self.tokenizer.fingerprint.encode())
         return found.hexdigest()
 
