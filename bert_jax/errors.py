@@ -41,18 +41,28 @@ class TextError(InputError):
         self.number, self.problem = number, problem
 
 
-class _PrintableLogger(logging.LoggerAdapter):
+class PrintableLogger(logging.LoggerAdapter):
     """A logger whose records are one line of `printable` text."""
+
+    def __init__(self, name: str):
+        super().__init__(logging.getLogger(name))
+        self._warned: set[str] = set()
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
         if self.isEnabledFor(level):
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the caller's line, not this one
             super().log(level, "%s", printable(one_line(str(msg) % args if args else str(msg))), **kwargs)
 
+    def warn_once(self, message: str) -> None:
+        """Log a warning, once per message."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self.warning("%s", message, stacklevel=2)
 
-def logger(name: str) -> logging.LoggerAdapter:
+
+def logger(name: str) -> PrintableLogger:
     """Return the logger of a module, whose messages are made `printable` since they may quote input."""
-    return _PrintableLogger(logging.getLogger(name))
+    return PrintableLogger(name)
 
 
 def one_line(text: str) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax.errors import logger, printable
+from bert_jax.errors import logger
 
 log = logger(__name__)
 
@@ -77,8 +77,10 @@ def is_private(folder: str | os.PathLike[str]) -> bool:
     if why is None and not stat.S_ISDIR(found.st_mode):
         why = "no directory"
     if why is not None:
-        _warn_once(f"{printable(os.fspath(folder))}: expected a directory that only you can write to, as compiled "
-                   f"programs are code; found {why}: it is not used as a cache")  # fmt: skip
+        log.warn_once(
+            f"{os.fspath(folder)}: expected a directory that only you can write to, as compiled programs are "
+            f"code; found {why}: it is not used as a cache"
+        )
     return why is None
 
 
@@ -101,11 +103,6 @@ def _is_group_of_one(group: int) -> bool:
         return user.pw_gid == group and all(member == user.pw_name for member in members)
     except KeyError:  # a user or group without a name
         return False
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    log.warning(message)
 
 
 def fingerprint(*parts: object) -> str:

@@ -9,7 +9,6 @@ from bert_jax.errors import InputError, logger, printable
 from bert_jax.tokenization.settings import TokenizerFiles, token_of
 
 _log = logger(__name__)
-_said: set[str] = set()
 
 
 def plain_special(role: str, token: str) -> tokenizers.AddedToken:
@@ -93,7 +92,7 @@ def _add(backend: tokenizers.Tokenizer, tokens: list[tokenizers.AddedToken], row
     if dropped:
         names = ", ".join(token.content for token in dropped)
         why = f"as the word embedding has no row for them (vocab_size {rows})"
-        warn_once(f"added tokens are skipped, {why}: {printable(names)}")
+        _log.warn_once(f"added tokens are skipped, {why}: {names}")
 
 
 def _warn_of_other_ids(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> None:
@@ -101,14 +100,7 @@ def _warn_of_other_ids(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> 
         found = backend.token_to_id(token.content)
         if found is not None and found != i:
             name = repr(printable(token.content, 60))
-            warn_once(
+            _log.warn_once(
                 f"added token {name}: the files say id {i}, but it gets id {found}, as in transformers' fast tokenizers"
             )
             return
-
-
-def warn_once(message: str) -> None:
-    """Log a warning, once per message."""
-    if message not in _said:
-        _said.add(message)
-        _log.warning("%s", message)

@@ -1,15 +1,16 @@
 """Load a tokenizer from the files of a model directory."""
 
+import dataclasses
 from typing import Any
 
 import tokenizers
 
 from bert_jax import storage
-from bert_jax.errors import InputError, printable
+from bert_jax.errors import InputError, logger, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.added_tokens import add_tokens, warn_once
+from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.backends import backend_of, part_of, sep_and_cls
 from bert_jax.tokenization.big_bird import big_bird
 from bert_jax.tokenization.byte_level import DEBERTA_CLASS, deberta, read_merges
@@ -26,7 +27,7 @@ from bert_jax.tokenization.classes import (
     RJIEBA,
     WORD_PIECE,
     XLM_ROBERTA,
-    check_model,
+    fits_model,
 )
 from bert_jax.tokenization.families import (
     ALBERT_SPECIALS,
@@ -56,6 +57,8 @@ from bert_jax.tokenization.settings import (
 )
 from bert_jax.tokenization.tokenizer_json import check_tokenizer_json
 from bert_jax.tokenization.tokenizer_json_settings import override_albert, override_byte_level, override_normalizer
+
+_log = logger(__name__)
 
 # Default names of each special token, in order of preference.
 _SPECIAL_NAMES = {
@@ -218,7 +221,7 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
     if lowercase is None:
         lowercase = not looks_cased(pieces)
         if not lowercase:
-            warn_once(
+            _log.warn_once(
                 "vocab.txt: its words have capitals, so texts are not lower-cased, as they are by transformers where "
                 "do_lower_case is not given"
             )
@@ -288,8 +291,11 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     settings = files.settings
     check_tokenizer_json(content)
     model = content["model"].get("type", "WordPiece")
-    if files.explicit:
-        check_model(settings["tokenizer_class"], model)
+    if files.explicit and not fits_model(name := settings["tokenizer_class"], model):
+        _log.warn_once(
+            f"tokenizer.json: its model is {model}, which {name} has not; the file is followed, not the class"
+        )
+        files = dataclasses.replace(files, algorithm=None)
     for part, name in (("padding", "padding_side"), ("truncation", "truncation_side")):
         if side := (content.pop(part, None) or {}).get("direction"):
             settings.setdefault(name, side.lower())
