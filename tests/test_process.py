@@ -202,3 +202,39 @@ def test_environment_is_restored(monkeypatch):
             assert (os.environ["BERT_JAX_SET"], os.environ["BERT_JAX_OTHER"]) == ("a", "d")
         1 / 0  # noqa: B018
     assert os.environ["BERT_JAX_SET"] == "before" and not {"BERT_JAX_NEW", "BERT_JAX_OTHER"} & os.environ.keys()
+
+
+FORKED = """
+import os, sys
+import bert_jax
+folder, in_child = sys.argv[1:]
+embed = bert_jax.pipeline("sentence-embedding", folder)
+embed(["the cat"])
+calls = {
+    "pipeline": lambda: embed(["the dog"]),
+    "model": lambda: embed.model([[2, 5, 3]]),
+    "from_pretrained": lambda: bert_jax.from_pretrained(folder),
+    "train": lambda: bert_jax.training.train(bert_jax.recipes.load_recipe("classification"), folder + "/run"),
+    "tokenizer": lambda: embed.tokenizer(["the dog"]),
+}
+child = os.fork()
+if child == 0:
+    try:
+        calls[in_child]()
+        print("answered", flush=True)
+    except RuntimeError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(embed(["the dog"]).shape)
+"""
+
+
+@pytest.mark.parametrize("call", ["pipeline", "model", "from_pretrained", "train", "tokenizer"])
+def test_a_forked_process_is_told_that_jax_would_hang(tmp_path, write_small, call):
+    write_small(tmp_path)
+    command = [sys.executable, "-c", FORKED, str(tmp_path), call]
+    lines = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True).stdout.splitlines()
+    forked = "expected a process of its own, found one forked from a process that runs models"
+    assert lines[0].startswith("answered" if call == "tokenizer" else forked)
+    assert lines[1] == "(1, 32)"

@@ -13,6 +13,7 @@ import numpy as np
 from bert_jax.errors import InputError, TextError, did_you_mean
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import BertOutput
+from bert_jax.process import check_fork
 from bert_jax.tokenization import Tokenizer
 from bert_jax.tokenization.interface import check_unicode
 
@@ -209,6 +210,7 @@ def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(call)
     def called(self: Pipeline, *given: Any, batch_size: int | None = None, **options: Any) -> Any:
+        check_fork()
         fixed = signature.bind_partial(self, *given).arguments
         options = {name: value for name, value in self._options.items() if name not in fixed} | options
         if batch_size is None:

@@ -13,6 +13,7 @@ from bert_jax.conversion.bare_files import ConfigLike, is_file
 from bert_jax.errors import InputError, logger, printable
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import Compute, resolved_dtype
+from bert_jax.process import check_fork
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
 _log = logger(__name__)
@@ -86,6 +87,7 @@ def load_model(
     tokenizer: storage.PathLike | None = None,
 ) -> PretrainedModel:
     """Load a model as `from_pretrained` does, without its warning."""
+    check_fork()
     compute = Compute(dtype=resolved_dtype(dtype))
     loaded = huggingface.load_pretrained(path, head, classes=classes, task=task, config=config, tokenizer=tokenizer)
     if loaded.unused and (config is not None or is_file(path)):

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from bert_jax import program_cache, sharding
 from bert_jax.modeling import Bert, Params
+from bert_jax.process import check_fork
 
 Output = dict[str, Any]  # fields of `BertOutput` that are not None
 
@@ -53,6 +54,7 @@ def compile_forward(
         output_hidden_states: whether to return all hidden states.
         output_attentions: whether to return all attention maps.
     """
+    check_fork()
     options = (fields, output_hidden_states, output_attentions)
     leaves, tree = jax.tree.flatten(params)
     device = _device_of(leaves)
