@@ -54,6 +54,12 @@ def check_encoding(encoding: str) -> str:
     return found.name
 
 
+def has_utf8_mark(spec: str) -> bool:
+    """Return whether a file, maybe compressed, begins with the byte order mark of UTF-8."""
+    with storage.open_decompressed(storage.existing(spec)) as (file, _):
+        return file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+
+
 def as_utf8(stream: IO[bytes], spec: str, encoding: str, option: Callable[[str, str], str]) -> IO[bytes]:
     """Return a stream that transcodes a text stream to UTF-8.
 

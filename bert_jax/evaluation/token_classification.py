@@ -1,12 +1,14 @@
 """Evaluate taggers over sentences, and write their tags beside the words."""
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_jax import storage
+from bert_jax.data.encodings import has_utf8_mark
 from bert_jax.data.finetuning.conll import CONLL_U_COLUMNS, CONLL_U_FORMAT, Sentence, fill_column
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tag_features import UNTAGGED, encode_tagged, encode_words, in_order, read_tagged
@@ -118,15 +120,17 @@ class TokenClassificationEvaluator(Evaluator):
                 f"(data.label_column=upos), found the column {self._column!r}; .conll takes any"
             )
         rows = invalid.fitting(read_sentences(data, columns, tagged=False, bad=invalid, keep_lines=fills))
-        file = answer_file if _is_json(out) else self._conll_u_file if fills else _conll_file
+        file = answer_file if _is_json(out) else functools.partial(self._conll_u_file, data) if fills else _conll_file
         return write_answers(out, ["tokens", "tags"], rows, answers, ("tokens", "tags", "scores"), open_file=file)
 
     @contextlib.contextmanager
-    def _conll_u_file(self, out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
-        """Open a CoNLL-U file, and yield a function like `answer_file`'s, whose rows are the lines of a sentence and
-        its tags."""
+    def _conll_u_file(self, data: str, out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
+        """Open a CoNLL-U file, and yield a function like `answer_file`'s, whose rows are the lines of a sentence of
+        `data` and its tags."""
         cells = TableCells(for_spreadsheets=False)
         with storage.open_atomically(out) as file:
+            if has_utf8_mark(data):
+                file.write("\ufeff")
 
             def write(_: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]]) -> None:
                 for source, tags in rows:

@@ -101,8 +101,12 @@ def test_another_column(folder, tmp_path):
     c = recipe(folder, ",xpos")
     c.num_steps = 2
     train(c, tmp_path / "run", progress=False)
-    evaluation.predict(tmp_path / "run" / "model", str(folder / "xx-ud-dev.conllu"), tmp_path / "a.conllu")
-    before, after = (folder / "xx-ud-dev.conllu").read_text(), (tmp_path / "a.conllu").read_text()
+    before = (folder / "xx-ud-dev.conllu").read_text().rstrip("\n").replace("\n", "\r\n")
+    data, out = tmp_path / "marked.conllu", tmp_path / "filled.conllu"
+    data.write_bytes(b"\xef\xbb\xbf" + before.encode())
+    evaluation.predict(tmp_path / "run" / "model", str(data), out)
+    mark, after = out.read_bytes()[:3], out.read_bytes()[3:].decode()
+    assert mark == b"\xef\xbb\xbf"
     assert without("XPOS", after) == without("XPOS", before) and after != before
     names = TokenClassificationEvaluator(tmp_path / "run" / "model").task.names
     assert names == ("AD", "DE", "NO", "PU", "VE")

@@ -67,7 +67,8 @@ class Sentence(NamedTuple):
         words: its words.
         tags: their tags; None where not read.
         joined: the numbers, from 0, of words that follow the word before without a space.
-        source: its lines in the file, with those before it that belong to no sentence; () where they are not kept.
+        source: its lines in the file with their ends, and those before it that belong to no sentence; () where they
+            are not kept.
     """
 
     line: int
@@ -121,9 +122,9 @@ def fill_column(source: Sequence[str], column: str, values: Iterable[str]) -> st
     for line in source:
         fields = line.split("\t")
         if not _is_between(line) and not line.startswith("#") and _ID.fullmatch(fields[0]):
-            end = "\r" if fields[number].endswith("\r") else ""  # of the last column
+            end = fields[number][len(fields[number].rstrip("\r\n")) :]  # of the last column
             line = "\t".join([*fields[:number], next(new) + end, *fields[number + 1 :]])
-        filled.append(f"{line}\n")
+        filled.append(line)
     return "".join(filled)
 
 
@@ -181,7 +182,7 @@ def _blocks(spec: str, numbered: Iterator[tuple[int, str]], shape: _Shape, keep:
     for number, raw in numbered:
         line = raw.strip("\r\n")
         if keep:
-            source.append(raw.removesuffix("\n"))
+            source.append(raw)
         if _is_between(line):
             if lines:
                 yield lines, source

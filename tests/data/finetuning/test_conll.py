@@ -159,9 +159,10 @@ def test_lines_of_conll_u_that_do_not_fit(tmp_path, old, new, message):
         read(tmp_path / "a.conllu", SPACES.replace(old, new))
 
 
+@pytest.mark.parametrize("last", ["\n\n# the end\n", "\n\n# the end", ""])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_column_is_filled_and_all_else_stays(tmp_path, end):
-    content = ("\n# newdoc\n" + SPACES + CONLL_U + "\n# the end\n").replace("\n", end)
+def test_a_column_is_filled_and_all_else_stays(tmp_path, end, last):
+    content = ("\n# newdoc\n" + SPACES + CONLL_U.rstrip("\n") + last).replace("\n", end)
     sentences = read(tmp_path / "a.conllu", content, tagged=True, keep_lines=True)
     same = "".join(conll.fill_column(sentence.source, "UPOS", sentence.tags) for sentence in sentences)
     assert same == content
