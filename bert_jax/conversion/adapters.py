@@ -52,8 +52,13 @@ class Adapter(NamedTuple):
 
 
 def is_adapter(directory: storage.Path) -> bool:
-    """Return whether a directory has an adapter and no model weights."""
-    return (directory / _CONFIG).exists() and not is_weights(directory)
+    """Return whether a directory has an adapter: its config, and its weights or none of a model.
+
+    As in transformers with peft, an adapter counts where a model's weights are beside it.
+    """
+    if not (directory / _CONFIG).exists():
+        return False
+    return any((directory / name).exists() for name in _FILES) or not is_weights(directory)
 
 
 def read_config(directory: storage.Path) -> dict[str, Any]:
@@ -102,9 +107,11 @@ def base_directory(directory: storage.Path, content: dict[str, Any], base: stora
     try:
         return hub.locate(name)
     except InputError as error:
+        ways = "`bert-jax convert ADAPTER NEW --base DIR` merges the adapter into a base model elsewhere"
+        if is_weights(directory):
+            ways += ", or into the weights beside it; if they hold the adapter already, remove adapter_config.json"
         raise InputError(
-            f"{directory}: expected the base model {name!r} of the adapter, found none; "
-            f"`bert-jax convert ADAPTER NEW --base DIR` merges the adapter into a base model elsewhere. {error}"
+            f"{directory}: expected the base model {name!r} of the adapter, found none; {ways}. {error}"
         ) from None
 
 

@@ -225,8 +225,8 @@ def _open_plain(
         raise InputError(
             f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {shown}"
         )
-    if "adapter_config.json" in files:
-        _log.warning("%s: found an adapter beside the weights; it is not merged into them", directory)
+    if "adapter_config.json" in files and not adapters.is_adapter(directory):
+        _log.warning("%s: found the config of an adapter without its weights; nothing is merged", directory)
     hf = storage.read_json(where, unique_keys=True) if gliner_files is None else gliner_files.encoder
     if hf.get("model_type") == ENCODER_DECODER_TYPE:
         expected = "expected an encoder, found an encoder-decoder, which writes texts"
@@ -300,10 +300,12 @@ def _open_adapter(
     """Open a LoRA adapter and its base model, and merge the two."""
     content = adapters.read_config(directory)
     base_directory = adapters.base_directory(directory, content, base)
-    if adapters.is_adapter(base_directory):
-        raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_directory}")
     if layout := sentence_transformers.read_layout(base_directory):
         base_directory = layout.transformer
+    # The base may be the weights beside the adapter.
+    is_beside = is_weights(directory) and base_directory.is_same(directory)
+    if adapters.is_adapter(base_directory) and not is_beside:
+        raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_directory}")
     hf, where, weights, _, own, task = _open_plain(base_directory, family, stack, task)
     names = NAME_TABLES[hf["model_type"]]
     adapter = stack.enter_context(adapters.open_adapter(directory, content))

@@ -63,6 +63,10 @@ class Path(PosixGPath):
         """Return the absolute path; a URL is already absolute."""
         return self if self.is_remote else super().resolve(strict)
 
+    def is_same(self, other: Self) -> bool:
+        """Return whether two paths name the same file or directory."""
+        return self.resolve() == other.resolve()
+
     def exists(self) -> bool:
         """Return whether a file or directory exists. Raises FileNotFoundError when the bucket is missing."""
         return self._info() is not None if self.is_remote else super().exists()

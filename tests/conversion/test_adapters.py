@@ -8,6 +8,7 @@ import pytest
 import safetensors.numpy
 from small_models import edit, equal, tensors_of, write_model
 
+import bert_jax
 from bert_jax.cli import main
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
@@ -153,8 +154,71 @@ def test_an_adapter_beside_other_files(tmp_path, caplog):
     assert equal(load_pretrained(tmp_path / "adapter").params, expected)
     whole = load_pretrained(tmp_path / "base").params
     write_adapter(tmp_path / "base", pair(QUERY))
+    (tmp_path / "base" / "adapter_model.safetensors").unlink()
     assert equal(load_pretrained(tmp_path / "base").params, whole)
-    assert "found an adapter beside the weights; it is not merged" in caplog.text
+    assert "found the config of an adapter without its weights; nothing is merged" in caplog.text
+
+
+@pytest.mark.parametrize("base", ["base", "both"])
+def test_an_adapter_beside_the_weights_of_a_model_is_merged(tmp_path, base):
+    """As in transformers with peft, into the base model that the adapter names."""
+    for name in ("base", "both"):
+        write_model(tmp_path / name)
+    safetensors.numpy.save_file(
+        {name: tensor + 1 for name, tensor in tensors_of(tmp_path / "base").items()},
+        tmp_path / "base" / "model.safetensors",
+    )
+    write_adapter(tmp_path / "adapter", pair(QUERY), base_model_name_or_path=str(tmp_path / base))
+    expected = load_pretrained(tmp_path / "adapter").params
+    write_adapter(tmp_path / "both", pair(QUERY), base_model_name_or_path=str(tmp_path / base))
+    params = load_pretrained(tmp_path / "both").params
+    assert equal(params, expected)
+    assert not equal(params, load_pretrained(tmp_path / "base").params)
+
+
+def test_an_adapter_beside_weights_whose_base_is_unknown_is_refused(tmp_path):
+    write_model(tmp_path / "both")
+    write_adapter(tmp_path / "both", pair(QUERY), base_model_name_or_path="bert-base-uncased")
+    message = r"expected the base model 'bert-base-uncased' .*; if they hold the adapter already, remove adapter_config"
+    with pytest.raises(InputError, match=message):
+        load_pretrained(tmp_path / "both")
+    load_pretrained(tmp_path / "both", base=tmp_path / "both")
+    with pytest.raises(InputError, match="expected a base model that is no adapter, found one in"):
+        write_adapter(tmp_path / "other", pair(QUERY))
+        load_pretrained(tmp_path / "other", base=tmp_path / "both")
+
+
+def test_an_adapter_in_a_folder_of_sentence_transformers(tmp_path):
+    """The folder's own weights are the base; embeddings are those of sentence-transformers with peft."""
+    peft = pytest.importorskip("peft", reason="peft is the oracle")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    write_model(tmp_path / "base")
+    (tmp_path / "base" / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(26))]) + "\n"
+    )
+    encoder = transformers.AutoModel.from_pretrained(tmp_path / "base")
+    model = peft.get_peft_model(encoder, peft.LoraConfig(r=2, target_modules=["query"]))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) if parameter.requires_grad else 0)
+    model.save_pretrained(tmp_path / "base")
+    modules = sentence_transformers.sentence_transformer.modules
+    transformer = modules.Transformer(str(tmp_path / "base"))
+    pooling = modules.Pooling(transformer.get_embedding_dimension())
+    theirs = sentence_transformers.SentenceTransformer(modules=[transformer, pooling], device="cpu")
+    (tmp_path / "base" / "modules.json").write_text(
+        json.dumps(
+            [
+                {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+                {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+            ]
+        )
+    )
+    pooling.save(str(tmp_path / "base" / "1_Pooling"))
+    texts = ["w1 w2 w3", "w9"]
+    embed = bert_jax.pipeline("sentence-embedding", tmp_path / "base")
+    np.testing.assert_allclose(embed(texts), theirs.encode(texts), atol=1e-5)
 
 
 def test_peft_computes_the_same(tmp_path):
