@@ -60,5 +60,7 @@ class MixtureOfExperts(nnx.Module):
     def _weights(self, x: jax.Array, compute: Compute) -> jax.Array:
         """Return float32 weights `[B, S, E]`: the largest probabilities of the router, not rescaled, and 0."""
         logits = self.router(x.astype(jnp.float32), Compute(platform=compute.platform))
-        probabilities, chosen = jax.lax.top_k(jax.nn.softmax(logits, axis=-1), self.config.moe_top_k)
-        return (jax.nn.one_hot(chosen, self.config.num_experts) * probabilities[..., None]).sum(axis=-2)
+        probabilities = jax.nn.softmax(logits, axis=-1)
+        # Not top_k, which is an operation that TensorFlow 2.21 cannot read; of equal probabilities, the first counts.
+        chosen = jnp.argsort(probabilities, axis=-1, stable=True, descending=True)[..., : self.config.moe_top_k]
+        return probabilities * jax.nn.one_hot(chosen, self.config.num_experts).sum(axis=-2)
