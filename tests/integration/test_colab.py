@@ -14,6 +14,7 @@ from test_docs import ROOT
 from test_wheel import call, pythons, wheel  # noqa: F401 (a fixture)
 
 COLAB = ("jax==0.7.2", "jaxlib==0.7.2", "numpy==2.0.2", "flax==0.10.7", "ipykernel")
+NOTEBOOKS = sorted(path.name for path in (ROOT / "colab").glob("*.ipynb"))
 PLUGIN = ("jax-cuda12-plugin==0.7.2", "jax-cuda12-pjrt==0.7.2")
 KERNEL = {"argv": ["", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "", "language": "python"}
 # What the kernel of the runtime has imported; the device files are those of a folder.
@@ -36,8 +37,8 @@ def colab(wheel, tmp_path_factory):  # noqa: F811
     return python
 
 
-def first_cell(python, folder, monkeypatch, **variables):
-    """Run the first cell; return what it said, and what pip would install: name -> version."""
+def first_cell(name, python, folder, monkeypatch, **variables):
+    """Run the first cell of a notebook; return what it said, and what pip would install: name -> version."""
     kernel = folder / "kernels" / "colab" / "kernel.json"
     kernel.parent.mkdir(parents=True)
     kernel.write_text(json.dumps(KERNEL | {"argv": [str(python), *KERNEL["argv"][1:]]}))
@@ -46,7 +47,9 @@ def first_cell(python, folder, monkeypatch, **variables):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     report = folder / "report.json"
     environment = os.environ | variables | {"PIP_DRY_RUN": "1", "PIP_REPORT": str(report)}
-    cells = [nbformat.v4.new_code_cell(code) for code in (BEFORE, (ROOT / "colab" / "setup_cell.py").read_text())]
+    whole = nbformat.read(ROOT / "colab" / name, as_version=4)
+    first = next(cell.source for cell in whole.cells if cell.cell_type == "code")
+    cells = [nbformat.v4.new_code_cell(code) for code in (BEFORE, first)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     resources = {"metadata": {"path": str(folder)}}
     client = nbclient.NotebookClient(notebook, timeout=900, kernel_name="colab", resources=resources, allow_errors=True)
@@ -57,10 +60,11 @@ def first_cell(python, folder, monkeypatch, **variables):
     return said, {each["metadata"]["name"].lower(): each["metadata"]["version"] for each in installed}
 
 
-def test_a_runtime_with_an_nvidia_gpu_keeps_its_jax(colab, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_runtime_with_an_nvidia_gpu_keeps_its_jax(colab, tmp_path, monkeypatch, name):
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "nvidia0").touch()
-    said, resolved = first_cell(colab, tmp_path, monkeypatch)
+    said, resolved = first_cell(name, colab, tmp_path, monkeypatch)
     assert "flax" in resolved and not {"jax", "jaxlib", "numpy"} & resolved.keys()
     assert not [name for name in resolved if name.startswith(("nvidia", "jax-cuda"))]
     assert "expected JAX to use the NVIDIA GPU of this runtime, found cpu" in said  # which the file only feigns
@@ -72,20 +76,22 @@ def test_a_runtime_with_an_nvidia_gpu_and_no_plugin_gets_that_of_its_jaxlib(cola
     (tmp_path / "dev" / "nvidia0").touch()
     folder = next(Path(colab).parents[1].glob("lib/python*/site-packages/jax_cuda12_plugin-*.dist-info"))
     hidden = folder.rename(folder.with_suffix(".hidden"))
-    _, resolved = first_cell(colab, tmp_path, monkeypatch)
+    _, resolved = first_cell(NOTEBOOKS[0], colab, tmp_path, monkeypatch)
     hidden.rename(folder)
     assert resolved["jax-cuda12-plugin"] == "0.7.2" and not {"jax", "jaxlib", "numpy"} & resolved.keys()
 
 
-def test_a_runtime_with_a_tpu_gets_libtpu_for_its_jax(colab, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_runtime_with_a_tpu_gets_libtpu_for_its_jax(colab, tmp_path, monkeypatch, name):
     variables = {"TPU_ACCELERATOR_TYPE": "v5litepod-1", "TPU_WORKER_HOSTNAMES": "localhost"}
-    said, resolved = first_cell(colab, tmp_path, monkeypatch, **variables)
+    said, resolved = first_cell(name, colab, tmp_path, monkeypatch, **variables)
     assert "expected JAX to use the TPU of this runtime, found" in said
     assert resolved["libtpu"].startswith("0.0.") and "gcsfs" in resolved
     assert not {"jax", "jaxlib", "numpy"} & resolved.keys()
 
 
-def test_a_runtime_without_an_accelerator_keeps_its_jax(colab, tmp_path, monkeypatch):
-    said, resolved = first_cell(colab, tmp_path, monkeypatch)
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_runtime_without_an_accelerator_keeps_its_jax(colab, tmp_path, monkeypatch, name):
+    said, resolved = first_cell(name, colab, tmp_path, monkeypatch)
     assert "jax 0.7.2, jaxlib 0.7.2, jax-cuda12-plugin 0.7.2: JAX uses the CPU" in said
     assert "flax" in resolved and not {"jax", "jaxlib", "numpy", "libtpu"} & resolved.keys()
