@@ -215,6 +215,7 @@ def test_an_adapter_in_a_folder_of_sentence_transformers(tmp_path):
             ]
         )
     )
+    (tmp_path / "base" / "1_Pooling").mkdir()
     pooling.save(str(tmp_path / "base" / "1_Pooling"))
     texts = ["w1 w2 w3", "w9"]
     embed = bert_jax.pipeline("sentence-embedding", tmp_path / "base")
