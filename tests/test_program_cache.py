@@ -30,7 +30,7 @@ def named(tmp_path):
     folder = tmp_path / "named"
     folder.mkdir(mode=0o755)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    program_cache._warn_once.cache_clear()
+    program_cache.log._warned.clear()
     yield folder
     jax.config.update("jax_compilation_cache_dir", before)
 

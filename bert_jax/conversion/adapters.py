@@ -107,11 +107,15 @@ def base_directory(directory: storage.Path, content: dict[str, Any], base: stora
     try:
         return hub.locate(name)
     except InputError as error:
-        ways = "`bert-jax convert ADAPTER NEW --base DIR` merges the adapter into a base model elsewhere"
         if is_weights(directory):
-            ways += ", or into the weights beside it; if they hold the adapter already, remove adapter_config.json"
+            raise InputError(
+                f"{directory}: expected the base model {name!r} of the adapter beside the weights, found none; give it "
+                "(base=DIR, --base DIR; the directory itself, if it holds the base's weights), or remove "
+                "adapter_config.json, if they hold the adapter already"
+            ) from None
         raise InputError(
-            f"{directory}: expected the base model {name!r} of the adapter, found none; {ways}. {error}"
+            f"{directory}: expected the base model {name!r} of the adapter, found none; "
+            f"`bert-jax convert ADAPTER NEW --base DIR` merges the adapter into a base model elsewhere. {error}"
         ) from None
 
 

@@ -179,7 +179,9 @@ def test_an_adapter_beside_the_weights_of_a_model_is_merged(tmp_path, base):
 def test_an_adapter_beside_weights_whose_base_is_unknown_is_refused(tmp_path):
     write_model(tmp_path / "both")
     write_adapter(tmp_path / "both", pair(QUERY), base_model_name_or_path="bert-base-uncased")
-    message = r"expected the base model 'bert-base-uncased' .*; if they hold the adapter already, remove adapter_config"
+    message = (
+        "expected the base model 'bert-base-uncased' of the adapter beside the weights, found none; give it .*--base"
+    )
     with pytest.raises(InputError, match=message):
         load_pretrained(tmp_path / "both")
     load_pretrained(tmp_path / "both", base=tmp_path / "both")
