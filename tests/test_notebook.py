@@ -72,7 +72,13 @@ def small_package(tmp_path_factory, write_small):
     return root
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem not in ("demo", "embeddings")))
+        for path in NOTEBOOKS
+    ],
+)
 def test_it_runs(path, execution, monkeypatch, small_package, tmp_path):
     if path.stem not in NEED_WEIGHTS:
         monkeypatch.setenv("PYTHONPATH", str(small_package), prepend=os.pathsep)

@@ -67,6 +67,7 @@ def test_a_preempted_slice_is_rented_again_as_it_was_and_the_run_resumed(begun):
         assert [run["arguments"] for run in cloud.runs(host)] == [WORDS], "on the new hosts"
 
 
+@pytest.mark.slow
 def test_a_watch_that_sees_a_preemption_happen(begun):
     cloud = begun("stay", 0)
     watch = cloud.begin("watch", "my-slice", "--yes")
@@ -154,6 +155,7 @@ def test_a_host_that_went_down_and_came_back_is_taken_up(begun):
     assert [len(cloud.runs(host)) for host in range(2)] == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_by_hand_is_not_taken_up_again(begun):
     cloud = begun("stay", 0)
     watch = cloud.begin("watch", "my-slice", "--yes")
@@ -164,7 +166,7 @@ def test_a_run_that_was_stopped_by_hand_is_not_taken_up_again(begun):
     assert len(cloud.runs(0)) == 1
 
 
-@pytest.mark.parametrize("from_here", [True, False])
+@pytest.mark.parametrize("from_here", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_slice_that_was_deleted_is_not_rented_again(begun, from_here):
     cloud = begun("stay", 0)
     watch = cloud.begin("watch", "my-slice", "--yes")
@@ -179,6 +181,7 @@ def test_a_slice_that_was_deleted_is_not_rented_again(begun, from_here):
     assert len(cloud.calls("create")) == 1
 
 
+@pytest.mark.slow
 def test_a_slice_that_is_deleted_while_it_is_looked_at_is_not_rented_again(begun):
     cloud = begun("stay", 0)
     gcloud = cloud.root / "bin" / "gcloud"

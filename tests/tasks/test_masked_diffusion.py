@@ -108,6 +108,7 @@ def lengths(place):
     return np.bincount([len(each["answer"].split()) + 1 for each in rows])[3:].tolist()
 
 
+@pytest.mark.slow  # integration/test_killed_runs.py has a quick one
 def test_a_killed_run_ends_as_one_that_was_not(place, monkeypatch):
     few = {"num_steps": 4, "checkpoint_every": 2, "log_every": 1, "data.dev": ""}
     train(recipe(place, **few), place / "whole", progress=False)
@@ -182,7 +183,7 @@ def test_what_does_not_fit_is_an_error(place, keys, message):
         tasks.build(recipe(place, **keys))
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_pretraining_on_prepared_data(tmp_path, tiny_tokenizer, packed):
     text = "\n\n".join("the cat sat on the tree\na dog sees the red house\nit is good" for _ in range(40))
     (tmp_path / "corpus.txt").write_text(text)

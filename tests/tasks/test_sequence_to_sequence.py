@@ -138,6 +138,7 @@ def test_texts_of_a_table_are_written(tuned, place, tmp_path):
     assert [row.get("id") for row in found[:5]] == list(range(5)) and "expected" in found[5]["error"]
 
 
+@pytest.mark.slow  # integration/test_killed_runs.py has a quick one
 def test_a_killed_run_ends_as_one_that_was_not(place, tmp_path, monkeypatch):
     few = {"num_steps": 6, "checkpoint_every": 3, "data.train": str(place / "few.jsonl"), "data.dev": "",
            "model.hidden_dropout_prob": 0.1, "label_smoothing": 0.1}  # fmt: skip

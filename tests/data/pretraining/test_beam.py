@@ -38,7 +38,7 @@ def contents(directory):
     return {p.relative_to(directory): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("deduplicate", ["", "near"])
+@pytest.mark.parametrize("deduplicate", ["", pytest.param("near", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("options", [["--runner=DirectRunner"], PROCESSES], ids=["one process", "two processes"])
 def test_the_files_are_those_of_one_machine(folder, tiny_tokenizer, tmp_path, deduplicate, options):
     filters = [f"{folder.parent}/keep.py:keep"] if deduplicate else []
