@@ -294,8 +294,9 @@ def _with_head(
         vectors = {"token_classification": "each token", "multiple_choice": "the pooled first token of each choice"}
         reads = vectors.get(saved, "the pooled first token" if linear else "each text")
         _log.warning(
-            "%s: %s.weight %s is read as the classifier of %s, which reads %s; if it reads something else, open the "
-            "model with head='encoder'", path, linear or classifier, list(output.shape), saved.replace("_", " "), reads,
+            "%s: %s.weight %s is read as the classifier of %s, which reads %s; if it reads something else, give its "
+            "head; head='encoder' opens the encoder alone",
+            path, linear or classifier, list(output.shape), saved.replace("_", " "), reads,
         )  # fmt: skip
     saved = saved or "encoder"
     if saved != stated and (shown := evidence.classes_shown(names, saved, renamed)):

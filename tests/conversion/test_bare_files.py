@@ -41,7 +41,8 @@ def different(*models):
     """Gives all parameters other values than those of a new model, such as biases of zero."""
     for model in models:
         for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.2)
+            if parameter.requires_grad:  # not so of sinusoids
+                torch.nn.init.normal_(parameter, std=0.2)
     return models[0].eval()
 
 
@@ -265,6 +266,39 @@ def test_other_families_in_a_wrapper(tmp_path, family, prefix):
     theirs.save_pretrained(tmp_path / "config")
     for given in (tmp_path / "config", tmp_path / "config/config.json", theirs.to_dict()):
         assert difference(opened(path, given)(IDS).last_hidden_state, states_of(model)) < 1e-4
+
+
+MORE_FAMILIES = FAMILIES | {
+    "RoFormer": {"embedding_size": 32},
+    "BigBird": {"attention_type": "original_full", "pad_token_id": 0, "sep_token_id": 3},
+    "RobertaPreLayerNorm": {"pad_token_id": 1, "type_vocab_size": 1},
+    "Deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "MobileBert": {"embedding_size": 8, "intra_bottleneck_size": 16, "true_hidden_size": 16},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [("ForSequenceClassification", "sequence_classification"), ("ForTokenClassification", "token_classification"),
+     ("ForMaskedLM", "masked_lm")],
+)  # fmt: skip
+@pytest.mark.parametrize("family", MORE_FAMILIES)
+def test_heads_of_other_families_beside_their_config(tmp_path, caplog, family, kind, head):
+    settings = SIZES if family != "DistilBert" else {"vocab_size": 40, "max_position_embeddings": 20}
+    theirs = getattr(transformers, f"{family}Config")(**settings | MORE_FAMILIES[family], num_labels=3)
+    model = different(getattr(transformers, f"{family}{kind}")(theirs))
+    given = theirs.to_dict() | {"architectures": None}
+    path = save(tmp_path, model.state_dict())
+    if (family, head) == ("ModernBert", "token_classification"):  # the tensors are those of a sequence classifier
+        assert opened(path, given).head == "sequence_classification"
+        assert "is read as the classifier of sequence classification, which reads each text" in caplog.text
+        bert = opened(path, given, head=head)
+    else:
+        bert = opened(path, given)
+    assert bert.head == head
+    with torch.no_grad():
+        expected = model(torch.tensor(IDS)).logits
+    assert difference(bert(IDS).logits, expected) < 1e-4 * max(1, float(expected.abs().max()))
 
 
 def test_what_the_tensors_do_not_tell_is_asked_for_in_one_message(tmp_path):
