@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import bert_jax
 from bert_jax import program_cache
@@ -30,9 +31,11 @@ def named(tmp_path):
     folder = tmp_path / "named"
     folder.mkdir(mode=0o755)
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    compilation_cache.reset_cache()  # else JAX stays with its folder
     program_cache.log._warned.clear()
     yield folder
     jax.config.update("jax_compilation_cache_dir", before)
+    compilation_cache.reset_cache()
 
 
 def entries_folder(named):
