@@ -126,6 +126,7 @@ with unchanged("the command line, called from Python"):
 """
 
 
+@pytest.mark.slow
 def test_calls_leave_the_process_as_it_was(tmp_path, tiny_tokenizer):
     tiny_tokenizer.save(tmp_path)
     texts = [("cat " if i % 3 else "dog ") * (1 + i % 5) for i in range(64)]

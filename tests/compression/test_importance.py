@@ -89,6 +89,7 @@ def test_the_kept_heads_are_the_planted_ones():
     assert most_important(found.heads, 2).tolist() == planted
 
 
+@pytest.mark.slow
 def test_batches_and_padding_do_not_matter():
     task, params, batch = task_and_batch(rows=11)
     whole = measure_importance(task, params, [batch])
@@ -101,6 +102,7 @@ def test_batches_and_padding_do_not_matter():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_that_are_negatives_of_each_other_are_one_example():
     config, _ = small(num_hidden_layers=2, pooler=False)
     task = SentenceEmbeddingTask(Bert(config, "sentence_embedding"), "in_batch_negatives")

@@ -91,6 +91,7 @@ def test_every_verb_opens_a_model_with_fewer_heads(folder, fewer_heads, tmp_path
     assert load_pretrained("again").config.num_attention_heads == 2
 
 
+@pytest.mark.slow
 def test_a_model_with_fewer_heads_on_a_mesh(on_eight_devices):
     """Four of eight heads are left: a device has one head of four, and half of the rows."""
     found = on_eight_devices(Path(__file__).with_name("pruned_on_a_mesh.py"))

@@ -104,6 +104,7 @@ def test_padding_has_no_part_in_calibration(encoder, tiny_tokenizer):
     assert both["encoder"]["layers"]["attention"]["query"]["kernel"]["input_scale"][0] < 5 / 127.5  # not sqrt(31)
 
 
+@pytest.mark.slow
 def test_eight_devices_agree_with_one(on_eight_devices, tmp_path):
     script = tmp_path / "sharded.py"
     script.write_text(SHARDED)

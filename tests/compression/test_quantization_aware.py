@@ -104,6 +104,7 @@ def test_the_finished_model_is_quantized(write_small, table, tmp_path, mode):
     assert mse(tmp_path / "run" / "model", table) == pytest.approx(result["eval/mse"], rel=2e-2)
 
 
+@pytest.mark.slow
 def test_training_from_a_quantized_model_starts_from_its_dequantized_parameters(write_small, table, tmp_path, caplog):
     quantize(write_small(tmp_path / "start", "encoder"), tmp_path / "int8", Quantization("int8"))
     train(recipe(table, tmp_path / "int8", num_steps=1), tmp_path / "run", progress=False)

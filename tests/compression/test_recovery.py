@@ -140,6 +140,7 @@ def test_a_command_killed_at_any_moment_ends_in_the_same_bytes(folder):
         assert files_of(folder / "killed" / part) == files_of(folder / "alive" / part), part
 
 
+@pytest.mark.slow
 def test_training_starts_from_the_pruned_model_with_its_head(folder, whole):
     """The last model is that of `finetune` on the pruned model of the last round."""
     last = folder / "whole/work/round-2/pruned"
@@ -151,6 +152,7 @@ def test_training_starts_from_the_pruned_model_with_its_head(folder, whole):
     assert np.array_equal(ours["classifier"]["kernel"], theirs["classifier"]["kernel"])
 
 
+@pytest.mark.slow
 def test_recovery_may_have_the_whole_model_as_its_teacher(folder, tmp_path):
     taught = recipe(folder, **{"distillation.teacher": str(folder / "model"), "distillation.weights.labels": 0.0,
                                "distillation.weights.soft_labels": 1.0})  # fmt: skip

@@ -477,6 +477,7 @@ def test_of_two_files_in_a_directory_the_one_that_transformers_prefers_is_read(t
     assert len(said) == 1 and said[0].endswith("pytorch_model.bin")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_lightning(tmp_path):
     if importlib.util.find_spec("lightning") is None:
         pytest.skip("Lightning writes the file")

@@ -147,6 +147,7 @@ def test_heads_are_removed_and_columns_are_refused():
         removal.keep_columns(bert.config, params, np.array([[1], [1]]))
 
 
+@pytest.mark.slow
 def test_the_importance_of_a_layer_is_that_of_its_bottleneck():
     bert, params, ids = random_model("sequence_classification", pooler_dense=False)
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids),

@@ -71,6 +71,7 @@ def test_predictions_by_the_command_and_what_does_not_fit(tmp_path, exported, wr
         assert message in printed and printed.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_eight_devices(tmp_path, exported, on_eight_devices):
     model, file, rows = exported("sequence_classification")
     (tmp_path / "script.py").write_text(

@@ -21,7 +21,8 @@ from bert_jax.errors import InputError
 
 pytestmark = pytest.mark.skipif(not pathlib.Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 CASES = 120
-QUICK = [name for name, it in hostile_inputs.NAMED.items() if not it.slow][::6]  # `make test-slow` tries the others too
+# `make test-slow` tries the others too.
+QUICK = [name for name, it in hostile_inputs.NAMED.items() if not it.slow][::12]
 
 
 @pytest.fixture(scope="module")

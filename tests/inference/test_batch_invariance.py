@@ -23,6 +23,7 @@ def orders(count):
     return np.arange(count)[::-1], rng.permutation(count)
 
 
+@pytest.mark.slow
 def test_vectors_of_minilm(minilm, texts):
     embed = pipeline("embed", minilm, batch_invariant=True)
     together = embed(texts)

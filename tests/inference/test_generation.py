@@ -234,6 +234,7 @@ def test_with_batch_invariant_the_bits_of_an_answer_do_not_depend_on_the_batch(m
     assert seen[-1][0] == 1
 
 
+@pytest.mark.slow
 def test_all_devices_share_a_batch(folder, tmp_path, on_eight_devices):
     script = tmp_path / "script.py"
     script.write_text(f"""

@@ -101,6 +101,7 @@ def test_what_does_not_fit_is_refused(folder, write_small, tmp_path):
         pipeline("fill-mask", folder)
 
 
+@pytest.mark.slow
 def test_all_devices_share_a_batch(folder, tmp_path, on_eight_devices):
     script = tmp_path / "script.py"
     script.write_text(f"""

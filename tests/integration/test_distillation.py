@@ -114,6 +114,7 @@ def test_the_verb_needs_a_teacher(capsys):
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_relations_are_learned_in_pretraining(tmp_path, data, teachers):
     """General distillation: a student of another width and number of heads, on prepared text without labels."""
     changes = {

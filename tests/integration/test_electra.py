@@ -42,6 +42,7 @@ def run(tmp_path_factory, data):
     return workdir
 
 
+@pytest.mark.slow
 def test_it_learns(run):
     lines = [line for line in metrics_of(run) if "train/loss" in line]
     assert lines[-1]["train/mlm_loss"] < lines[0]["train/mlm_loss"] - 0.3
@@ -106,6 +107,7 @@ def test_debertas_discriminator_is_a_plain_deberta(disentangled, data):
     )
 
 
+@pytest.mark.slow
 def test_both_models_are_read_by_both_libraries(run):
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
     transformers = pytest.importorskip("transformers", reason="the oracle; installed on Python 3.11 only")

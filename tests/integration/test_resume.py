@@ -12,13 +12,9 @@ from bert_jax.errors import InputError
 from bert_jax.tasks.classification import ClassificationTask
 from bert_jax.training.loop import Preempted, train
 
-SLOW = pytest.mark.slow
 
-
-@pytest.mark.parametrize(
-    ("task", "kills"),
-    [("pretraining", 1), pytest.param("pretraining", 5, marks=SLOW), pytest.param("classification", 5, marks=SLOW)],
-)
+@pytest.mark.slow  # test_killed_runs.py kills one
+@pytest.mark.parametrize(("task", "kills"), [("pretraining", 1), ("pretraining", 5), ("classification", 5)])
 def test_killed_and_never_killed_end_alike(tmp_path, data, task, kills):
     steps = sorted(random.SystemRandom().sample(range(2, STEPS - 3), kills))  # others in every run: any must do
     train_in_processes(recipe(data, task), tmp_path / "whole", [{}])

@@ -25,12 +25,14 @@ def test_setup_sends_the_commit_and_installs_it_with_the_tpu_extra(cloud):
     assert "--worker=0" in first, "the first connection makes the ssh key, alone"
 
 
+@pytest.mark.slow
 def test_setup_again_is_fine(slice_of_two):
     for _ in range(2):
         assert slice_of_two.launch("setup", "my-slice").returncode == 0
     assert slice_of_two.launch(*RUN).returncode == 0
 
 
+@pytest.mark.slow
 def test_setup_sets_aside_what_is_in_the_folder_of_earlier_runs(slice_of_two):
     for number in (1, 2):
         home = slice_of_two.home(0)
@@ -50,6 +52,7 @@ def test_what_would_disturb_a_run_is_refused_and_deletes_nothing(slice_of_two):
     assert not slice_of_two.calls("scp")
 
 
+@pytest.mark.slow
 def test_setup_that_fails_on_one_worker_names_it(cloud):
     cloud.rent(hosts=3, installed=False)
     cloud.fault("scp", "--worker=1", message="PERMISSION_DENIED")

@@ -38,6 +38,7 @@ def end_runs(cloud, number=signal.SIGTERM, statuses=()):
             (run / "status").write_text(f"{statuses[host]}\n")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_told_to_stop_goes_on_with_the_same_words(begun):
     cloud = begun("stay", 0)
     end_runs(cloud)
@@ -79,6 +80,7 @@ def test_a_watch_that_sees_a_preemption_happen(begun):
     assert len(cloud.calls("create")) == 2
 
 
+@pytest.mark.slow
 def test_while_all_is_well_one_host_is_asked(begun):
     cloud = begun("stay")
     (cloud.root / "calls.jsonl").unlink()
@@ -89,7 +91,8 @@ def test_while_all_is_well_one_host_is_asked(begun):
     assert not cloud.calls("--worker=1")
 
 
-@pytest.mark.parametrize("during", ["setup", *(pytest.param(at, marks=pytest.mark.slow) for at in ("create", "run"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("during", ["setup", "create", "run"])
 def test_a_preemption_while_it_is_being_resumed_is_one_more(begun, during):
     cloud = begun("stay", 0)
     with cloud.google() as google:
@@ -108,6 +111,7 @@ def test_a_preemption_while_it_is_being_resumed_is_one_more(begun, during):
     assert cloud.runs(1)[-1]["secrets"] == {"WANDB_API_KEY": "hush"}
 
 
+@pytest.mark.slow
 def test_the_slice_is_given_back_when_the_run_has_finished_if_so_asked(begun):
     cloud = begun(0)
     result = watched(cloud, "--delete-when-finished")
@@ -115,6 +119,7 @@ def test_the_slice_is_given_back_when_the_run_has_finished_if_so_asked(begun):
     assert cloud.state() == "ABSENT"
 
 
+@pytest.mark.slow
 def test_what_may_be_rented_again_is_agreed_to_first(begun):
     cloud = begun("stay")
     result = cloud.launch("watch", "my-slice")
@@ -123,6 +128,7 @@ def test_what_may_be_rented_again_is_agreed_to_first(begun):
     assert "--yes" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_by_itself_is_left_alone(begun):
     cloud = begun("stay")
     end_runs(cloud, signal.SIGKILL, statuses=(134, 1))
@@ -166,7 +172,8 @@ def test_a_run_that_was_stopped_by_hand_is_not_taken_up_again(begun):
     assert len(cloud.runs(0)) == 1
 
 
-@pytest.mark.parametrize("from_here", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("from_here", [True, False])
 def test_a_slice_that_was_deleted_is_not_rented_again(begun, from_here):
     cloud = begun("stay", 0)
     watch = cloud.begin("watch", "my-slice", "--yes")
@@ -207,6 +214,7 @@ def test_the_new_slice_gets_the_commit_of_the_first(begun):
     assert kept == committed
 
 
+@pytest.mark.slow
 def test_an_outage_of_google_does_not_end_the_watch(begun):
     cloud = begun(0)
     cloud.fault("queued-resources", "describe", message="UNAVAILABLE", times=7)

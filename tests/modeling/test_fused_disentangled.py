@@ -75,6 +75,7 @@ def test_chips_rotate_rows_as_the_steps_do(first):
     np.testing.assert_array_equal(by_steps[5], np.roll(x[5], first + 5))
 
 
+@pytest.mark.slow
 def test_in_bfloat16_it_is_as_near_to_exact_as_xla(interpreted):
     exact, found, plain = (
         results(backend, dtype, rate=RATE)
@@ -84,6 +85,7 @@ def test_in_bfloat16_it_is_as_near_to_exact_as_xla(interpreted):
         assert np.abs(a - c).mean() < 1.2 * np.abs(b - c).mean() + 1e-6
 
 
+@pytest.mark.slow
 def test_devices_run_it_on_their_parts(on_a_mesh):
     assert on_a_mesh["fused disentangled"] < 1e-4
 

@@ -116,9 +116,18 @@ def place(files, tmp_path, monkeypatch) -> Path:
 SLOW = (
     "docs/command_line.md",
     "docs/distillation.md",
+    "docs/generation.md",
+    "docs/multiple_choice.md",
+    "docs/packing.md",
     "docs/pruning.md",
+    "docs/quantization.md",
+    "docs/relation_extraction.md",
+    "docs/reranking.md",
     "docs/retrieval.md",
     "docs/sentence_embeddings.md",
+    "docs/sequence_to_sequence.md",
+    "docs/smaller.md",
+    "docs/tasks.md",
     "docs/token_classification.md",
 )
 RUN_HERE = [

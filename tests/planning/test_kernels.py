@@ -59,6 +59,7 @@ def test_splash_compiles_with_a_window():
     assert count_kernels(compile_attention("splash", 1024, "v5e:2x2", window=64)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [pytest.param(128, marks=SLOW), 512, 2048])
 @pytest.mark.parametrize("chip", ["v5e", *(pytest.param(chip, marks=SLOW) for chip in SMALL if chip != "v5e")])
 def test_fused_compiles_forward_and_backward_with_segments_and_dropout(length, chip):

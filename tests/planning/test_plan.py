@@ -119,6 +119,7 @@ def test_attention_scores_stay_on_the_devices_of_their_heads(recipe_file):
     assert max(found.num_bytes for found in in_layers) < scores
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.usefixtures("compiled_quickly")
 def test_what_does_not_fit_says_so_and_exits_with_1(recipe_file, capfd):

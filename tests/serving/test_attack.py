@@ -26,6 +26,7 @@ def attacked(model, tmp_path, kinds, seconds, quiet):
     return report
 
 
+@pytest.mark.slow
 def test_no_honest_request_is_lost(models, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     kinds = ("bodies", "holders", "strangers")

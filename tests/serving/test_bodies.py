@@ -211,6 +211,7 @@ def test_answers_that_nobody_reads_are_given_up_the_oldest_first(tiny_tokenizer)
         assert sizes[0] < 6_000_000 < sizes[-1], sizes
 
 
+@pytest.mark.slow
 def test_masks_are_counted_before_there_is_a_row_for_each(server):
     def infer(texts, **parameters):
         tensor = {"name": "text", "shape": [len(texts)], "datatype": "BYTES", "data": texts}

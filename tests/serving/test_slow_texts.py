@@ -60,7 +60,7 @@ def under_attack(address, inputs, clients):
     ("kind", "inputs"),
     [
         ("with_pattern", "\u03b1" * 8500),
-        ("with_pattern", "\u03b1" * 900),
+        pytest.param("with_pattern", "\u03b1" * 900, marks=pytest.mark.slow),
         ("of_words", SLOW_WORDS),
         pytest.param("of_words", [SLOW_WORDS] * 4, marks=pytest.mark.slow),
     ],

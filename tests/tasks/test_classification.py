@@ -222,6 +222,7 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["cut.tsv"]
 
 
+@pytest.mark.slow
 def test_a_run_ends_when_it_gets_no_better(place, tmp_path, monkeypatch):
     accuracies = {4: 0.5, 8: 0.7, 12: 0.6, 16: 0.7, 20: 0.6, 24: 0.65}  # the second 0.7 is no worse
     monkeypatch.setattr(ClassificationTask, "score", lambda *_: {"accuracy": accuracies[next(steps)]})

@@ -144,6 +144,7 @@ def test_the_discriminator_teaches_the_generator_nothing_but_embeddings(params, 
     assert all(np.abs(word).max() > 0 for word in words) and not np.allclose(*words, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_with_disentangled_gradients_the_generators_tables_learn_from_its_own_loss_only(params, batch):
     """He et al. 2021 (arXiv:2111.09543), section 3.3."""
     plain, apart = (dataclasses.replace(TASK, model=model) for model in (MODEL, DISENTANGLED))
@@ -201,6 +202,7 @@ def test_a_sharing_that_is_not_known_is_refused():
         dataclasses.replace(MODEL, embedding_sharing="gds")
 
 
+@pytest.mark.slow
 def test_the_discriminator_of_deberta_compares_each_token_with_the_first():
     bert = Bert(DEBERTA, "replaced_token_detection")
     params = quick(bert.init)(jax.random.key(0))

@@ -162,7 +162,8 @@ def test_padded_rows_are_no_choices_of_a_contrast():
     assert not grads[~kept].any()
 
 
-@pytest.mark.parametrize("ways", ["last", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ways", ["last", "all"])
 def test_a_batch_has_one_loss_on_any_mesh_and_in_any_number_of_parts(on_eight_devices, ways):
     found = on_eight_devices(pathlib.Path(__file__).with_name("embedding_loss_meshes.py"), ways)
     for name, runs in found.items():

@@ -101,6 +101,7 @@ def small(head="multi_vector"):
     return Bert(config.replace(max_position_embeddings=8, embedding_layers=(layer,), normalize_embeddings=True), head)
 
 
+@pytest.mark.slow
 def test_in_parts_it_is_the_same_loss():
     model, given, found = small(), batch(3), []
     params = jax.jit(model.init)(jax.random.key(0))

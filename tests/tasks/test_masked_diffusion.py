@@ -154,6 +154,7 @@ def test_micro_batches_and_packed_rows_have_the_loss_of_their_examples(place):
     assert float(loss(params, first, None, weights)[0]) == pytest.approx(total, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_conversations_texts_and_lora(place, tmp_path):
     chat = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sat on it"}] * 2
     (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": chat, "text": "the cat sat on the tree"}) + "\n")
@@ -183,7 +184,8 @@ def test_what_does_not_fit_is_an_error(place, keys, message):
         tasks.build(recipe(place, **keys))
 
 
-@pytest.mark.parametrize("packed", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [False, True])
 def test_pretraining_on_prepared_data(tmp_path, tiny_tokenizer, packed):
     text = "\n\n".join("the cat sat on the tree\na dog sees the red house\nit is good" for _ in range(40))
     (tmp_path / "corpus.txt").write_text(text)

@@ -97,6 +97,7 @@ def test_the_column_is_filled_and_all_else_stays(folder, tuned):
     assert "\tNOUN\t" in filled
 
 
+@pytest.mark.slow
 def test_another_column(folder, tmp_path):
     c = recipe(folder, ",xpos")
     c.num_steps = 2

@@ -166,6 +166,7 @@ def document(rng, number):
     return {"title": f"d{number}", "sents": tokens, "vertexSet": vertices, "labels": labels}
 
 
+@pytest.mark.slow
 def test_documents_with_several_relations(place, tmp_path):
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(0)

@@ -180,6 +180,7 @@ def test_relevance_is_learned(tuned):
     assert results["eval/mrr"] > 0.9 and results["eval/ndcg"] > 0.9 and results["eval/map"] > 0.9
 
 
+@pytest.mark.slow
 def test_relevance_of_single_passages_is_learned(place, tmp_path):
     results = train(recipe(place, "binary_cross_entropy"), tmp_path / "run", progress=False)
     assert results["eval/average_precision"] > 0.9 and {"eval/accuracy", "eval/f1"} <= results.keys()

@@ -116,6 +116,7 @@ def test_in_parts_it_is_the_same_loss(texts, parts):
     assert float((right * real).sum() / 5) == pytest.approx(whole[2]["accuracy"])
 
 
+@pytest.mark.slow
 def test_in_parts_dropout_is_that_of_each_part():
     """In both passes: the gradient is that of the parts, each with its key, side by side."""
     config = embedding_meshes.CONFIG.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
@@ -290,6 +291,7 @@ def test_pairs_are_found_without_labels(place, tmp_path, loss):
     assert results["eval/mrr"] > 0.15
 
 
+@pytest.mark.slow
 def test_cut_embeddings_are_learned_from_ordered_labels(place, tmp_path):
     changes = {"data.matryoshka_dims": (32, 4), "data.label_column": "score", "data.pair_column": "b"}
     results = train(recipe(place, "cosent", accumulation_steps=4, **changes), tmp_path / "run", progress=False)
@@ -298,6 +300,7 @@ def test_cut_embeddings_are_learned_from_ordered_labels(place, tmp_path):
     assert 0.5 < truncated <= 1
 
 
+@pytest.mark.slow
 def test_several_negatives_with_a_guide(place, tmp_path, write_small):
     guide = write_small(tmp_path / "guide", "sentence_embedding", seed=3, hidden_size=16)
     changes = {"data.negative_columns": ("negative", "b"), "data.guide": str(guide), "data.guide_margin": 0.1}
@@ -326,6 +329,7 @@ def test_margins_of_a_teacher_are_learned(place, tmp_path):
     assert set(job(place, "margin_mse", **changes | held).train_source.batch(0)["labels"].tolist()) == {0, 5}
 
 
+@pytest.mark.slow
 def test_texts_alone_are_told_apart(place, tmp_path):
     """Two passes over a text differ by their dropout alone."""
     rows = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]

@@ -102,6 +102,7 @@ def tuned(place):
     return results, place / "run" / "model"
 
 
+@pytest.mark.slow
 def test_most_of_it_is_learned_soon(tuned, place, capsys):
     results, model = tuned
     assert results["eval/accuracy"] > 0.95
@@ -124,6 +125,7 @@ def test_most_of_it_is_learned_soon(tuned, place, capsys):
     )
 
 
+@pytest.mark.slow
 def test_texts_of_a_table_are_written(tuned, place, tmp_path):
     _, model = tuned
     rows = [json.loads(line) for line in (place / "dev.jsonl").read_text().splitlines()][:5]

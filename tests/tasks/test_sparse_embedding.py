@@ -69,6 +69,7 @@ def test_the_loss_is_that_of_sentence_transformers(real):
     assert not np.asarray(gradients[real:]).any()
 
 
+@pytest.mark.slow
 def test_in_parts_it_is_the_same_loss():
     params, given, found = jax.jit(MODEL.init)(jax.random.key(0)), batch(5), []
     for parts in (1, 3):

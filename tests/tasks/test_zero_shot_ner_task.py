@@ -303,6 +303,7 @@ def test_names_that_leave_no_room(tiny_tokenizer):
         features_of(tiny_tokenizer, [text], max_length=16)
 
 
+@pytest.mark.slow
 def test_from_a_gliner_by_the_verb(tmp_path, tiny_tokenizer, place):
     write_gliner(tmp_path / "model", tiny_tokenizer)
     options = ["num_steps=2", "global_batch_size=4", "data.max_seq_length=40", f"init_from={tmp_path / 'model'}"]

@@ -1,8 +1,9 @@
-"""Run by test_parallel.py in a process with 8 devices: trains on several meshes and prints what it saw as JSON."""
+"""Run by test_parallel.py in a process with 8 devices: prints what one of PARTS sees on several meshes as JSON."""
 
 import collections
 import json
 import re
+import sys
 
 import jax
 import numpy as np
@@ -25,7 +26,6 @@ MESHES = {
     "data_fsdp_tensor": {"data": 2, "fsdp": 2, "tensor": 2},
     "accumulated": {"data": 2, "fsdp": 2, "tensor": 2, "accumulation_steps": 2},
 }
-SPLITS = ((1, 4), (2, 1), (2, 4), (8, 1), (8, 4))  # devices and micro-batches
 COLLECTIVES = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
 
@@ -148,22 +148,28 @@ def run(devices=8, accumulation_steps=1, **sizes):
     }
 
 
-if __name__ == "__main__":
-    whole = gradients(1, 1)
-    optimizers, (adamw, _) = {}, updated("adamw", devices=1)
+def deviations(devices, parts):
+    return deviation(gradients(int(devices), int(parts)), gradients(1, 1))
+
+
+def optimizers():
+    seen, (adamw, _) = {}, updated("adamw", devices=1)
     for name in ("lamb", "adafactor", "muon"):
         (expected, _), (found, query) = updated(name, devices=1), updated(name, data=2, fsdp=2, tensor=2)
         least = min(float(abs(leaf).max()) for leaf in jax.tree.leaves(found))
         apart = deviation(found, adamw)
-        optimizers[name] = {"deviation": deviation(found, expected), "apart": apart, "least": least, "query": query}
-    seen = {
-        "runs": {name: run(**sizes) for name, sizes in MESHES.items()},
-        "between_layers": between_layers({"data": 2, "tensor": 4}),
-        "deviations": {
-            f"{devices} devices, {parts} parts": deviation(gradients(devices, parts), whole)
-            for devices, parts in SPLITS
-        },
-        "optimizers": optimizers,
-        "reduced": {name: reduced(**MESHES[name]) for name in ("data", "fsdp", "data_fsdp_tensor")},
-    }
-    print(json.dumps(seen))
+        seen[name] = {"deviation": deviation(found, expected), "apart": apart, "least": least, "query": query}
+    return seen
+
+
+PARTS = {
+    "runs": lambda: {name: run(**sizes) for name, sizes in MESHES.items()},
+    "between_layers": lambda: between_layers({"data": 2, "tensor": 4}),
+    "deviations": deviations,
+    "optimizers": optimizers,
+    "reduced": lambda: {name: reduced(**MESHES[name]) for name in ("data", "fsdp", "data_fsdp_tensor")},
+}
+
+if __name__ == "__main__":
+    part, *words = sys.argv[1:]
+    print(json.dumps(PARTS[part](*words)))

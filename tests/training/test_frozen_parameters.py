@@ -96,6 +96,7 @@ def test_frozen_layers_stay_to_the_bit_and_the_others_learn(place, name):
     assert not any("embeddings" in path for path in moments)
 
 
+@pytest.mark.slow
 def test_frozen_embeddings(place):
     before, after, _ = stepped(place, **{"optimizer.frozen_embeddings": True})
     still = {path for path, change in moved(before, after).items() if not change.any()}
@@ -115,6 +116,7 @@ def test_what_is_frozen_has_no_part_in_the_norm_that_is_clipped(place):
     np.testing.assert_allclose(first, [0.1 * 0.25 * np.ones(4)], rtol=1e-6)  # the norm is 0.5: not clipped
 
 
+@pytest.mark.slow
 def test_fresh_layers_begin_anew_and_the_others_as_pretrained(place):
     given = flat(load_pretrained(place / "encoder", "encoder").params)
     before, _, _ = stepped(place, fresh_layers=1)
@@ -129,6 +131,7 @@ def test_fresh_layers_begin_anew_and_the_others_as_pretrained(place):
         assert (before[path][-1] != given[path][-1]).any()
 
 
+@pytest.mark.slow
 def test_of_an_adapted_model_the_products_and_the_heads_learn(place):
     targets = ("query", "value", "down")
     before, after, moments = stepped(place, 2, **{"lora.rank": 4, "lora.targets": targets})

@@ -37,6 +37,7 @@ def save(directory) -> None:
         checkpoints.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full_disk")
 def test_nothing_is_said_of_a_failed_save_once_its_block_has_ended(tmp_path, caplog, capfd):
     for run in range(3):

@@ -212,6 +212,7 @@ def test_lengths_are_mixed_in_a_batch():
     assert np.ptp(means) < 0.35 * np.mean(means)  # in batches of one length they would lie between 3 and 63
 
 
+@pytest.mark.slow
 def test_a_run_compiles_once_and_says_how_full_its_rows_are(place, tmp_path):
     results = train(recipe(place, "classes"), tmp_path / "run", progress=False)
     assert results["train/compilations"] == 1 and results["train/packing"] > 0.5

@@ -153,6 +153,7 @@ def teach(own, head, weights):
     return DistillationTask(own, settings(weights), teacher), init()
 
 
+@pytest.mark.slow
 def test_soft_labels_of_tags_are_learned_at_the_first_token_of_a_word():
     task, params = teach(TokenClassificationTask(Bert(STUDENT, "token_classification"), (), ()),
                          "token_classification", {"soft_labels": 1.0})  # fmt: skip
@@ -169,6 +170,7 @@ def test_soft_labels_of_tags_are_learned_at_the_first_token_of_a_word():
     assert metrics["soft_labels_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_soft_labels_of_spans_do_not_depend_on_padding():
     model = Bert(STUDENT, "question_answering")
     task, params = teach(QuestionAnsweringTask(model, SpanSearch()), "question_answering", {"soft_labels": 1.0})
@@ -180,6 +182,7 @@ def test_soft_labels_of_spans_do_not_depend_on_padding():
     assert found[0] == pytest.approx(found[1], rel=1e-5) and found[0] > 1e-4
 
 
+@pytest.mark.slow
 def test_soft_labels_and_relations_of_choices():
     """Choices are rows of the encoder: the teacher reads them as the student does."""
     weights = {"soft_labels": 1.0, "relations": 1.0}
@@ -194,6 +197,7 @@ def test_soft_labels_and_relations_of_choices():
     assert both["soft_labels_loss"] > 0
 
 
+@pytest.mark.slow
 def test_the_teacher_reads_tokens_that_token_dropout_hides_from_the_student():
     task, params = distilled("classification", {"soft_labels": 1.0})
     hiding = dataclasses.replace(task.task, token_dropout=0.999, mask_id=4)

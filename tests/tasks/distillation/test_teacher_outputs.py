@@ -185,6 +185,7 @@ def tag_recipe(place, tmp_path, cache, **changes):
     return recipes.resolve(c)
 
 
+@pytest.mark.slow
 def test_cached_tags_are_those_of_the_teacher_in_every_step(place, tmp_path):
     cached, running = (tasks.build(tag_recipe(place, tmp_path, cache)) for cache in (tmp_path / "cache", ""))
     params = running.init_params(jax.random.key(0)) | {"teacher": running.pretrained["teacher"]}
