@@ -149,6 +149,7 @@ def test_the_python_of_the_readme_runs(tmp_path, tiny_tokenizer):
     assert (tmp_path / "copy" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_for_users_of_other_libraries_runs(tmp_path, tiny_tokenizer, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = "".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "coming_from.md").read_text(), re.DOTALL))

@@ -74,7 +74,7 @@ def small_package(tmp_path_factory, write_small):
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem != "demo")) for path in NOTEBOOKS],
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem != "embeddings")) for path in NOTEBOOKS],
 )
 def test_it_runs(path, execution, monkeypatch, small_package, tmp_path):
     if path.stem not in NEED_WEIGHTS:

@@ -141,6 +141,7 @@ def test_each_call_of_the_pipeline_has_its_own_random_numbers(model, capsys, tmp
     assert status == 0 and len({json.loads(line)["answers"][0]["generated_text"] for line in out.splitlines()}) == 6
 
 
+@pytest.mark.slow
 def test_resumed_shards_hold_the_answers_of_one_run(model, capsys, tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(3):

@@ -30,6 +30,7 @@ def seeds_file(tmp_path_factory) -> pathlib.Path:
     return tmp_path_factory.mktemp("fuzz") / "seeds"
 
 
+@pytest.mark.slow
 def test_numbered_cases(seeds_file):
     summary = engine.run(range(CASES), seeds_file)
     assert not summary.findings, f"\n{summary}"
@@ -37,6 +38,7 @@ def test_numbered_cases(seeds_file):
     assert CASES / 3 < summary.refused.total() < CASES  # most are damaged, and some not where it matters
 
 
+@pytest.mark.slow
 def test_hostile_inputs(seeds_file):
     summary = engine.run(QUICK, seeds_file)
     assert not summary.findings, f"\n{summary}"

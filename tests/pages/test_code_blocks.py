@@ -114,13 +114,19 @@ def place(files, tmp_path, monkeypatch) -> Path:
 
 # They take longest, for verbs and recipes that other pages and tests run too.
 SLOW = (
+    "docs/api/evaluation.md",
+    "docs/api/modeling.md",
     "docs/command_line.md",
     "docs/distillation.md",
+    "docs/export.md",
     "docs/generation.md",
     "docs/multiple_choice.md",
     "docs/packing.md",
+    "docs/pretraining.md",
     "docs/pruning.md",
     "docs/quantization.md",
+    "docs/question_answering.md",
+    "docs/recipes.md",
     "docs/relation_extraction.md",
     "docs/reranking.md",
     "docs/retrieval.md",

@@ -83,6 +83,7 @@ def test_a_text_over_its_budget_is_refused_in_one_line(with_pattern):
     assert answer.json()["error"].startswith(message)
 
 
+@pytest.mark.slow
 def test_slow_requests_that_would_wait_too_long_are_refused(with_pattern):
     slow = "\u03b1" * 3000  # a second of a worker; at most eight work at a time
     with running([stand_in_model(with_pattern, StandIn())], max_wait=0.3) as address, httpx.Client() as client:

@@ -65,6 +65,7 @@ def test_weights_in_one_format_are_downloaded(hub, tmp_path, write_small, format
     np.testing.assert_array_equal(np.load(tmp_path / "vectors.npy"), expected)
 
 
+@pytest.mark.slow
 def test_a_verb_prints_no_requests_that_are_tried_again(hub, tmp_path, write_small, monkeypatch):
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # they show times
     hub.models["org/model"] = write_small(tmp_path / "small", "encoder")

@@ -171,6 +171,7 @@ def test_with_disentangled_gradients_the_generators_tables_learn_from_its_own_lo
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_differences_are_added_to_the_generators_tables(params):
     other = jax.tree.map(lambda leaf: leaf + 1, MODEL.generator_params(params))
     own = DISENTANGLED.joined(params["discriminator"], other)

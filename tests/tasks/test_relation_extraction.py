@@ -65,6 +65,7 @@ def test_relations_are_learned(tuned):
     assert sum(record["classes"].values()) == 240
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_scikit_learn_on_the_written_answers(place, tmp_path):
     """Of a model that has learned little, so that there are mistakes of every kind."""
     metrics = pytest.importorskip("sklearn.metrics")

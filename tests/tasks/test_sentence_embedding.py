@@ -272,6 +272,7 @@ def test_retrieval_ranks_in_parts(monkeypatch):
 # Learning
 
 
+@pytest.mark.slow
 def test_cosines_are_learned(place, tuned):
     results, model = tuned
     assert results["step"] == 40

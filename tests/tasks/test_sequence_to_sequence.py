@@ -185,6 +185,7 @@ def test_loss_by_hand(place):
     assert float(sum(parts)) == pytest.approx(float(loss), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_training_starts_from_one_or_two_encoders(place, tmp_path):
     encoder, other = (load_pretrained(place / name, "masked_lm").params for name in ("encoder", "other"))
     few = {"num_steps": 1, "data.train": str(place / "few.jsonl"), "init_from": str(place / "encoder")}

@@ -72,6 +72,7 @@ def moved(before, after):
     return {name: np.abs(after[name] - before[name]) for name in before}
 
 
+@pytest.mark.slow
 def test_each_layer_learns_at_half_the_rate_of_the_one_above(place):
     before, after, _ = stepped(place, **{"optimizer.layer_decay": 0.5, "optimizer.weight_decay": 0.0})
     change = moved(before, after)

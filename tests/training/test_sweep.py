@@ -25,6 +25,7 @@ def command(tmp_path_factory, write_small):
     return ["finetune", "--quiet", "--config", str(recipe), *(f"--config.{k}={v}" for k, v in changes.items())]
 
 
+@pytest.mark.slow
 def test_seeds_are_averaged_and_the_best_comes_first(command, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     grid = ["--sweep", "optimizer.learning_rate=1e-9,0.3", "--sweep", "seed=0,1"]
