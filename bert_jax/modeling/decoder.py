@@ -18,6 +18,7 @@ from bert_jax.modeling.compute import checkpointed
 from bert_jax.modeling.cross_attention import DecoderCrossAttention, KeysValues, padding_bias
 from bert_jax.modeling.encoder import EncoderLayer
 from bert_jax.modeling.forward import merge_params
+from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.models import Bert, Params
 from bert_jax.sharding import constrain
 
@@ -58,7 +59,7 @@ def decode(
     """
     module, compute = merge_params(bert, params), bert.compute
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
-    x = module.embeddings(input_ids, None, None, None, AttentionMask(), keys[0], compute)
+    x = module.embeddings(Inputs(input_ids), AttentionMask(), keys[0], compute)
     bias, place = padding_bias(source_mask), jnp.arange(input_ids.shape[1])
     causal = jnp.where(place[:, None] >= place, 0.0, MASKED).astype(jnp.float32)[None, None]
     plan = AttentionPlan("xla", AttentionMask(), causal)
@@ -145,7 +146,7 @@ def decode_step(
     places = jnp.full(tokens.shape, step)
     if config.position_offset:  # as in RoBERTa: padding takes the row before the first position
         places = jnp.where(tokens == config.pad_token_id, -1, places)
-    x = module.embeddings(tokens[:, None], None, places[:, None], None, AttentionMask(), None, compute)
+    x = module.embeddings(Inputs(tokens[:, None], position_ids=places[:, None]), AttentionMask(), None, compute)
     length = cache.own[0].shape[2]
     seen = jnp.where(jnp.arange(length) <= step, 0.0, MASKED).astype(jnp.float32)[None, None, None]
     plan = AttentionPlan("xla", AttentionMask(), seen)

@@ -8,6 +8,7 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.layers import Dense, Embedding, LayerNorm
 from bert_jax.modeling.positions import sinusoids
 from bert_jax.sharding import constrain
@@ -39,14 +40,13 @@ class Embeddings(nnx.Module):
 
     def __call__(
         self,
-        input_ids: jax.Array,  # [B, S]
-        token_type_ids: jax.Array | None,  # [B, S]
-        position_ids: jax.Array | None,  # [B, S]
-        task_type_ids: jax.Array | None,  # [B, S]
+        inputs: Inputs,
         mask: AttentionMask,
         dropout_key: jax.Array | None,
         compute: Compute,
     ) -> jax.Array:
+        """Return the embeddings `[B, S, D]`."""
+        input_ids = inputs.input_ids
         x = constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
         if self.config.rescale_embeddings:
             x *= self.config.hidden_size**0.5
@@ -58,11 +58,11 @@ class Embeddings(nnx.Module):
         if self.config.word_projection:
             x = self._projected(trigrams(x, mask) if self.config.trigram_input else x, compute)
         if self.config.position_embedding_type in ("absolute", "sinusoidal"):
-            x += self._positions(position_ids, input_ids)
+            x += self._positions(inputs.position_ids, input_ids)
         if self.config.type_vocab_size:
-            x += _looked_up(self.token_type_embeddings, token_type_ids)
+            x += _looked_up(self.token_type_embeddings, inputs.token_type_ids)
         if self.config.task_type_vocab_size:
-            x += _looked_up(self.task_type_embeddings, task_type_ids)
+            x += _looked_up(self.task_type_embeddings, inputs.task_type_ids)
         if self.config.norm_after_projection:
             x = self._projected(x, compute)
         if hasattr(self, "layer_norm"):

@@ -19,6 +19,7 @@ from bert_jax.modeling.compute import Compute, checkpointed, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.exchange import KERNELS, exchanged
 from bert_jax.modeling.experts import MixtureOfExperts
+from bert_jax.modeling.inputs import Options
 from bert_jax.modeling.kernels.block_sparse import random_blocks
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
@@ -192,9 +193,7 @@ class Encoder(nnx.Module):
         plans: tuple[AttentionPlan, ...],  # plans of the first layers, repeated for later layers
         dropout_key: jax.Array | None,
         compute: Compute,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-        output_projections: bool = False,
+        options: Options,
         at: Positions | None = None,
     ) -> tuple[jax.Array, tuple | None, tuple | None, tuple | None]:
         """Return the last hidden state; all `L + 1` hidden states, `L` attention maps and `L` projections, or None.
@@ -224,9 +223,9 @@ class Encoder(nnx.Module):
                 its = plan if drawn is None else _with_random_blocks(plan, drawn)
                 y, probabilities, projected = nnx.merge(graph, layer)(x, its, is_first, key, compute)
                 return y, (
-                    y if output_hidden_states else None,
-                    probabilities if output_attentions else None,
-                    projected if output_projections else None,
+                    y if options.output_hidden_states else None,
+                    probabilities if options.output_attentions else None,
+                    projected if options.output_projections else None,
                 )
 
             run = checkpointed(run, compute)
@@ -248,7 +247,7 @@ class Encoder(nnx.Module):
                 if hasattr(self, "conv") and i == 0:
                     key = None if dropout_key is None else jax.random.fold_in(dropout_key, count)
                     x = self.conv(start, x, plans[0].mask, key, compute, here)
-                    y = (x if output_hidden_states else None, *y[1:])
+                    y = (x if options.output_hidden_states else None, *y[1:])
                 outputs.append(y)
             return x
 
@@ -266,9 +265,9 @@ class Encoder(nnx.Module):
         states, maps, projections = zip(*outputs, strict=True)
         return (
             x,
-            (start, *states[:-1], x) if output_hidden_states else None,
-            maps if output_attentions else None,
-            projections if output_projections else None,
+            (start, *states[:-1], x) if options.output_hidden_states else None,
+            maps if options.output_attentions else None,
+            projections if options.output_projections else None,
         )
 
     def _random_blocks(self, plan: AttentionPlan, length: int) -> np.ndarray | None:

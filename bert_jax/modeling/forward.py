@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,7 @@ from bert_jax.modeling.heads import (
     pool_segments,
     pool_tokens,
 )
+from bert_jax.modeling.inputs import Inputs, Options
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.models import Bert, Params
 from bert_jax.modeling.outputs import BertOutput
@@ -95,62 +96,40 @@ def init(bert: Bert, key: jax.Array) -> Params:
     return nnx.to_pure_dict(nnx.state(_Module(bert.config, bert.head, rngs=nnx.Rngs(params=key))))
 
 
-def apply(
-    bert: Bert,
-    params: Params,
-    input_ids: jax.Array,
-    attention_mask: jax.Array | None,
-    token_type_ids: jax.Array | None,
-    position_ids: jax.Array | None,
-    masked_positions: jax.Array | None,
-    masked_labels: jax.Array | None,
-    segment_ids: jax.Array | None,
-    cls_positions: jax.Array | None,
-    task_type_ids: jax.Array | None,
-    global_attention_mask: jax.Array | None,
-    spans: tuple[jax.Array | None, jax.Array | None],
-    dropout_key: jax.Array | None,
-    sample_key: jax.Array | None,
-    output_last_hidden_state: bool,
-    output_hidden_states: bool,
-    output_attentions: bool,
-    output_projections: bool,
-) -> BertOutput:
-    """Run the forward pass; arguments as for `Bert.apply`, `spans` = `word_positions` and `type_positions`."""
-    choices = input_ids.shape[1] if bert.head == "multiple_choice" else None
-    inputs = (input_ids, attention_mask, token_type_ids, position_ids, task_type_ids, global_attention_mask)
+def apply(bert: Bert, params: Params, inputs: Inputs, options: Options) -> BertOutput:
+    """Run the forward pass; see `Bert.apply`."""
+    choices = inputs.input_ids.shape[1] if bert.head == "multiple_choice" else None
     if choices is not None:
-        inputs = jax.tree.map(lambda ids: ids.reshape(-1, ids.shape[-1]), inputs)
-    *inputs, chosen = inputs
-    assert inputs[0] is not None
+        inputs = inputs.with_choices_as_rows()
+    module = merge_params(bert, exchanged(params, TABLES, bert.compute))
     question = None
-    if hasattr(module := merge_params(bert, exchanged(params, TABLES, bert.compute)), "span"):
-        if segment_ids is not None:
-            raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
-        question = question_tokens(bert.config, inputs[0])
-        usual = 1 - question.astype(jnp.int32)
-        types = inputs[2]
-        inputs[2] = usual if types is None else jnp.where(types.any(-1, keepdims=True), types, usual)
-    keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-    mask = AttentionMask.of(inputs[1], segment_ids)
-    mask = with_global_tokens(mask, bert.config, bert.head, inputs[0], chosen, cls_positions)
-    plans = _attention_plans(
-        bert, module, mask, inputs[3], input_ids.shape[-1], dropout_key is not None, output_attentions
-    )
-    rows, at = _Rows(inputs[1], segment_ids, cls_positions, masked_positions), None
-    if not (output_last_hidden_state or output_hidden_states or output_attentions or output_projections):
-        at, rows = _computed(bert, rows, *inputs[0].shape)
-    wanted = (output_hidden_states, output_attentions, output_projections)
-    output = _encode(bert, module, inputs, mask, plans, rows, keys, at, wanted)
+    if hasattr(module, "span"):
+        inputs, question = _with_question(bert.config, inputs)
+    keys = (None, None, None) if options.dropout_key is None else jax.random.split(options.dropout_key, 3)
+    mask = AttentionMask.of(inputs.attention_mask, inputs.segment_ids)
+    mask = with_global_tokens(mask, bert.config, bert.head, inputs)
+    plans = _attention_plans(bert, module, mask, inputs, options)
+    at = None
+    if not options.reads_states:
+        at, inputs = _computed(bert, inputs)
+    output = _encode(bert, module, inputs, mask, plans, keys, at, options)
     if bert.config.contact_head and output.attentions is not None:
-        contacts = module.contact_head(output.attentions, *inputs[:2])
+        contacts = module.contact_head(output.attentions, inputs.input_ids, inputs.attention_mask)
         output = dataclasses.replace(output, contacts=contacts)
-    output = dataclasses.replace(
-        output, **_head(bert, module, output, rows, (masked_labels, sample_key), spans, choices, keys[2])
-    )
+    output = dataclasses.replace(output, **_head(bert, module, output, inputs, options.sample_key, choices, keys[2]))
     if question is not None:
         output = _without_question(output, question)
-    return output if output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
+    return output if options.output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
+
+
+def _with_question(config: BertConfig, inputs: Inputs) -> tuple[Inputs, jax.Array]:
+    """Return the inputs of BigBird's span head with token types, and whether each token is of the question `[B, S]`."""
+    if inputs.segment_ids is not None:
+        raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
+    question = question_tokens(config, inputs.input_ids)
+    usual, types = 1 - question.astype(jnp.int32), inputs.token_type_ids
+    types = usual if types is None else jnp.where(types.any(-1, keepdims=True), types, usual)
+    return dataclasses.replace(inputs, token_type_ids=types), question
 
 
 def embed_hidden_state(
@@ -159,56 +138,51 @@ def embed_hidden_state(
     """Return the sentence embeddings of an earlier layer; arguments as for `Bert.embed_hidden_state`."""
     module = merge_params(bert, params)
     x = module.encoder.layer_norm(hidden_state) if hasattr(module.encoder, "layer_norm") else hidden_state
-    return _sentence(bert, module, x, _Rows(attention_mask, None, None, None), None)
-
-
-class _Rows(NamedTuple):
-    """The arguments of `Bert.apply` that tell which tokens belong to which example, and which are read."""
-
-    attention_mask: jax.Array | None
-    segment_ids: jax.Array | None
-    cls_positions: jax.Array | None
-    masked_positions: jax.Array | None
+    inputs = Inputs(jnp.zeros(x.shape[:2], jnp.int32), attention_mask)
+    return _sentence(bert, module, x, inputs, None)
 
 
 def _first(x: jax.Array, cls_positions: jax.Array | None) -> jax.Array:
     return x[:, 0] if cls_positions is None else gather_positions(x, cls_positions)
 
 
-def _pool(x: jax.Array, rows: _Rows, poolings: tuple[str, ...], skip: int = 0) -> jax.Array:
-    if rows.segment_ids is not None and rows.cls_positions is not None:
+def _pool(x: jax.Array, inputs: Inputs, poolings: tuple[str, ...], skip: int = 0) -> jax.Array:
+    if inputs.segment_ids is not None and inputs.cls_positions is not None:
         if skip:
             raise InputError("pooling_skip: expected rows of one example each, found rows of several")
-        return pool_segments(x, rows.segment_ids, rows.cls_positions, poolings)
-    mask = jnp.ones(x.shape[:2], jnp.int32) if rows.attention_mask is None else rows.attention_mask
+        return pool_segments(x, inputs.segment_ids, inputs.cls_positions, poolings)
+    mask = jnp.ones(x.shape[:2], jnp.int32) if inputs.attention_mask is None else inputs.attention_mask
     if poolings == ("cls",) and not skip:
         return x[:, 0].astype(jnp.float32)
     return pool_tokens(x, mask, poolings, skip)
 
 
-def _computed(bert: Bert, rows: _Rows, batch: int, length: int) -> tuple[Positions | None, _Rows]:
-    """Return the positions that the last layer computes (None = all), and the rows with indices into these."""
-    first, masked = rows.cls_positions, rows.masked_positions
+def _computed(bert: Bert, inputs: Inputs) -> tuple[Positions | None, Inputs]:
+    """Return the positions that the last layer computes (None = all), and the inputs with indices into these."""
+    first, masked = inputs.cls_positions, inputs.masked_positions
+    batch, length = inputs.input_ids.shape
     sentences, predictions = (None if at is None else at.shape[1] for at in (first, masked))
     if bert.places_computed(length, sentences or 1, predictions) == length:
-        return None, rows
+        return None, inputs
     parts = [] if bert.head == "masked_lm" else [jnp.zeros((batch, 1), jnp.int32) if first is None else first]
     before = sum(part.shape[1] for part in parts)
     if masked is not None:
         parts.append(masked)
     index = jnp.concatenate(parts, axis=1)
     places = jnp.broadcast_to(jnp.arange(index.shape[1]), index.shape)
-    return Positions(index, length), rows._replace(
+    return Positions(index, length), dataclasses.replace(
+        inputs,
         cls_positions=None if first is None else places[:, :before],
         masked_positions=None if masked is None else places[:, before:],
     )
 
 
 def _attention_plans(
-    bert: Bert, module, mask, position_ids, length: int, drops: bool, maps: bool
+    bert: Bert, module: _Module, mask: AttentionMask, inputs: Inputs, options: Options
 ) -> tuple[AttentionPlan, ...]:
     """Return the attention plans of the first layers; they repeat through the later layers."""
-    config = bert.config
+    config, length = bert.config, inputs.input_ids.shape[-1]
+    drops, maps = options.dropout_key is not None, options.output_attentions
     made = {}
     windows = shortest_period(config.windows)
     for window in set(windows):
@@ -217,30 +191,45 @@ def _attention_plans(
         if config.position_embedding_type == "rotary":
             theta = (config.local_rope_theta if window else None) or config.rope_theta
             speeds = module.encoder.rotary_speeds(theta)
-            plan = dataclasses.replace(plan, rotation=rotation(length, position_ids, speeds))
+            plan = dataclasses.replace(plan, rotation=rotation(length, inputs.position_ids, speeds))
         made[window] = plan
     return tuple(made[window] for window in windows)
 
 
-def _encode(bert: Bert, module, inputs, mask, plans, rows, keys, at, wanted):
-    input_ids, _, token_type_ids, position_ids, task_type_ids = inputs
-    x = module.embeddings(input_ids, token_type_ids, position_ids, task_type_ids, mask, keys[0], bert.compute)
-    x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], bert.compute, *wanted, at)
-    pooled = module.pooler(_first(x, rows.cls_positions), bert.compute) if hasattr(module, "pooler") else None
+def _encode(
+    bert: Bert,
+    module: _Module,
+    inputs: Inputs,
+    mask: AttentionMask,
+    plans: tuple[AttentionPlan, ...],
+    keys: Any,
+    at: Positions | None,
+    options: Options,
+) -> BertOutput:
+    x = module.embeddings(inputs, mask, keys[0], bert.compute)
+    x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], bert.compute, options, at)
+    pooled = module.pooler(_first(x, inputs.cls_positions), bert.compute) if hasattr(module, "pooler") else None
     return BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)
 
 
-def _head(bert: Bert, module, output, rows, masked, spans, choices, key) -> dict[str, jax.Array]:
-    x = output.last_hidden_state
-    assert x is not None
+def _head(
+    bert: Bert,
+    module: _Module,
+    output: BertOutput,
+    inputs: Inputs,
+    sample_key: jax.Array | None,
+    choices: int | None,
+    key: jax.Array | None,
+) -> dict[str, Any]:
+    x: Any = output.last_hidden_state
     drop = functools.partial(dropout, rate=_classifier_dropout(bert), key=key)
 
     def dense(layer, x):  # [..., D] -> [..., out], in float32: these products are small and their outputs are logits
         return layer(x.astype(jnp.float32), Compute(platform=bert.compute.platform))
 
     def masked_lm(logits_name: str) -> dict[str, jax.Array]:
-        labels, sample_key = masked
-        at = x if rows.masked_positions is None else gather_positions(x, rows.masked_positions)
+        labels = inputs.masked_labels
+        at = x if inputs.masked_positions is None else gather_positions(x, inputs.masked_positions)
         table = module.embeddings.word_embeddings.table()
         if labels is None:
             return {logits_name: module.mlm.logits(at, table, bert.compute)}
@@ -252,7 +241,7 @@ def _head(bert: Bert, module, output, rows, masked, spans, choices, key) -> dict
 
     def classify(summary: jax.Array) -> jax.Array:  # [..., D] -> [B or B, M, C]
         logits = dense(module.classifier, drop(summary))
-        return _pool(logits, rows, ("mean",)) if _is_late(bert) else logits
+        return _pool(logits, inputs, ("mean",)) if _is_late(bert) else logits
 
     match bert.head:
         case "pretraining":
@@ -263,11 +252,11 @@ def _head(bert: Bert, module, output, rows, masked, spans, choices, key) -> dict
         case "next_sentence":
             return {"logits": dense(module.nsp, output.pooler_output)}
         case "sequence_classification":
-            return {"logits": classify(_summary(bert, module, output, rows, key))}
+            return {"logits": classify(_summary(bert, module, output, inputs, key))}
         case "token_classification":
             return {"logits": dense(module.classifier, drop(_of_tokens(bert, module, x)))}
         case "multiple_choice":
-            summary = _summary(bert, module, output, rows, None)
+            summary = _summary(bert, module, output, inputs, None)
             return {"logits": classify(summary).reshape(-1, choices)}
         case "question_answering":
             x = dropout(_of_tokens(bert, module, x), bert.config.qa_dropout, key)
@@ -275,20 +264,20 @@ def _head(bert: Bert, module, output, rows, masked, spans, choices, key) -> dict
             logits = dense(module.qa_outputs, x)
             return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
         case "replaced_token_detection":
-            return {"logits": module.discriminator(x, rows.segment_ids, bert.compute)}
+            return {"logits": module.discriminator(x, inputs.segment_ids, bert.compute)}
         case "sentence_embedding":
-            return {"sentence_embedding": _sentence(bert, module, x, rows, key)}
+            return {"sentence_embedding": _sentence(bert, module, x, inputs, key)}
         case "multi_vector":
             return {"token_embeddings": _layered(bert, module, x.astype(jnp.float32), key)}
         case "zero_shot_ner":
-            words, types = spans
+            words, types = inputs.word_positions, inputs.type_positions
             if words is None or types is None:
                 raise InputError("zero_shot_ner: expected word_positions and type_positions, found none")
             return {"logits": module.gliner(x, words, types, key, bert.compute)}
         case "sparse_embedding":
             if bert.config.pooling == "lexical":
                 return {"token_weights": jax.nn.relu(dense(module.token_weights, x))[..., 0]}
-            return {"sentence_embedding": _sparse(bert, module, x, rows)}
+            return {"sentence_embedding": _sparse(bert, module, x, inputs)}
     return {}
 
 
@@ -300,8 +289,8 @@ def _without_question(output: BertOutput, question: jax.Array) -> BertOutput:
     return dataclasses.replace(output, start_logits=starts - penalty, end_logits=ends - penalty)
 
 
-def _sentence(bert: Bert, module, x: jax.Array, rows: _Rows, key: jax.Array | None) -> jax.Array:
-    return _layered(bert, module, _pool(x, rows, bert.config.poolings, bert.config.pooling_skip), key)
+def _sentence(bert: Bert, module, x: jax.Array, inputs: Inputs, key: jax.Array | None) -> jax.Array:
+    return _layered(bert, module, _pool(x, inputs, bert.config.poolings, bert.config.pooling_skip), key)
 
 
 def _layered(bert: Bert, module, x: jax.Array, key: jax.Array | None) -> jax.Array:
@@ -311,10 +300,10 @@ def _layered(bert: Bert, module, x: jax.Array, key: jax.Array | None) -> jax.Arr
     return l2_normalize(x) if bert.config.normalize_embeddings else x
 
 
-def _sparse(bert: Bert, module, x: jax.Array, rows: _Rows) -> jax.Array:
-    if rows.segment_ids is not None:
+def _sparse(bert: Bert, module, x: jax.Array, inputs: Inputs) -> jax.Array:
+    if inputs.segment_ids is not None:
         raise InputError("sparse_embedding: expected rows of one example each, found rows of several")
-    mask = jnp.ones(x.shape[:2], jnp.int32) if rows.attention_mask is None else rows.attention_mask
+    mask = jnp.ones(x.shape[:2], jnp.int32) if inputs.attention_mask is None else inputs.attention_mask
     table = module.embeddings.word_embeddings.table()
     return module.mlm.sparse(x, mask, table, bert.config.pooling, bert.compute)
 
@@ -324,7 +313,7 @@ def _classifier_dropout(bert: Bert) -> float:
     return bert.config.hidden_dropout_prob if rate is None else rate
 
 
-def _summary(bert: Bert, module, output: BertOutput, rows: _Rows, dropout_key) -> jax.Array:
+def _summary(bert: Bert, module, output: BertOutput, inputs: Inputs, dropout_key) -> jax.Array:
     """Return the input of a sequence classifier: `[B, D]`, or `[B, M, D]` with cls_positions; `[B, S, D]` if late."""
     if not hasattr(module, "summary"):
         assert output.pooler_output is not None
@@ -334,9 +323,9 @@ def _summary(bert: Bert, module, output: BertOutput, rows: _Rows, dropout_key) -
     if _is_late(bert):
         first = x
     elif config.classifier_pooling == "mean":
-        first = _pool(x, rows, ("mean",)).astype(x.dtype)
+        first = _pool(x, inputs, ("mean",)).astype(x.dtype)
     else:
-        first = _first(x, rows.cls_positions)
+        first = _first(x, inputs.cls_positions)
     if rate := _classifier_dropout(bert) if config.drop_before_summary else config.pooler_dropout:
         key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
         first = dropout(first, rate, key)

@@ -17,6 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import bits_of_scores
+from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.positions import Positions
 
@@ -70,30 +71,24 @@ def question_tokens(config: BertConfig, input_ids: Any) -> Any:
     return places <= is_separator.argmax(-1)[:, None] + 1
 
 
-def with_global_tokens(
-    mask: AttentionMask,
-    config: BertConfig,
-    head: str,
-    input_ids: jax.Array,  # [B, S]
-    chosen: jax.Array | None,  # [B, S], 1 for tokens with global attention
-    cls_positions: jax.Array | None,  # [B, M]
-) -> AttentionMask:
+def with_global_tokens(mask: AttentionMask, config: BertConfig, head: str, inputs: Inputs) -> AttentionMask:
     """Return the mask with the tokens that have global attention: those chosen, or those of the head.
 
     A row has room for `config.max_global_tokens`, and takes the first.
     """
-    batch, length = input_ids.shape
+    batch, length = inputs.input_ids.shape
     most = config.max_global_tokens
     if not most:
         return mask
+    chosen, first = inputs.global_attention_mask, inputs.cls_positions
     if chosen is None and head == "sequence_classification":
-        first = jnp.zeros((batch, 1), jnp.int32) if cls_positions is None else cls_positions
+        first = jnp.zeros((batch, 1), jnp.int32) if first is None else first
         most = first.shape[1]
         chosen = (first[..., None] == jnp.arange(length)).any(axis=1)
     elif chosen is None:
         if mask.query_ids is not None and head in ("question_answering", "multiple_choice"):
             raise InputError("global_attention_mask: expected one for packed rows of questions, found none")
-        chosen = usual_global_tokens(config, head, input_ids)
+        chosen = usual_global_tokens(config, head, inputs.input_ids)
     if chosen is None:
         return mask
     chosen = chosen > 0

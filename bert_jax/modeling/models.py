@@ -9,9 +9,11 @@ from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.head_names import DECODER_HEAD, GLINER_HEAD, HEADS, summary_of
+from bert_jax.modeling.inputs import Inputs, Options
 from bert_jax.modeling.outputs import BertOutput
 
 Params = dict[str, Any]  # the canonical tree: nested dicts of arrays
+_OPTIONS = {field.name for field in dataclasses.fields(Options)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,95 +56,34 @@ class Bert:
         """Return the tree of `init` with `jax.ShapeDtypeStruct` leaves."""
         return jax.eval_shape(self.init, jax.random.key(0))
 
-    def apply(
-        self,
-        params: Params,
-        input_ids: jax.Array,
-        attention_mask: jax.Array | None = None,
-        token_type_ids: jax.Array | None = None,
-        position_ids: jax.Array | None = None,
-        masked_positions: jax.Array | None = None,
-        masked_labels: jax.Array | None = None,
-        segment_ids: jax.Array | None = None,
-        cls_positions: jax.Array | None = None,
-        *,
-        task_type_ids: jax.Array | None = None,
-        global_attention_mask: jax.Array | None = None,
-        word_positions: jax.Array | None = None,
-        type_positions: jax.Array | None = None,
-        dropout_key: jax.Array | None = None,
-        sample_key: jax.Array | None = None,
-        output_last_hidden_state: bool = True,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-        output_projections: bool = False,
-    ) -> BertOutput:
+    def apply(self, params: Params, *arrays: jax.Array | None, **named: Any) -> BertOutput:
         """Run the forward pass; a pure function, to be jitted by the caller.
+
+            output = bert.apply(params, input_ids, attention_mask, dropout_key=key)
 
         Args:
             params: the canonical tree.
-            input_ids: `[B, S]` int32; `[B, K, S]` for multiple choice, as are the next three.
-            attention_mask: 1 for tokens, 0 for padding; None means no padding.
-            token_type_ids: segment ids; None means 0. For BigBird's span head, None or a row of 0 means 0 for the
-                question and 1 for the rest.
-            position_ids: positions, from 0 in every family. None means 0, 1, ...; in a family with a `position_offset`
-                it means the number of earlier tokens that are not padding.
-            masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
-            masked_labels: `[B, P]`, the original tokens at these positions. If given, the output has losses instead of
-                masked-LM logits, which takes a fraction of the memory.
-            segment_ids: `[B, S]`, for packed rows, in place of `attention_mask`: tokens attend only to tokens with the
-                same number. Padding has a number of its own.
-            cls_positions: `[B, M]`, the first position of each example in packed rows. Sequence outputs are then
-                computed for each example. None means the first token.
-            task_type_ids: `[B, S]`, or `[B, K, S]` for multiple choice; ids of ERNIE's tasks. None means 0.
-            global_attention_mask: `[B, S]`, or `[B, K, S]` for multiple choice; 1 for tokens with global attention
-                (Longformer); a row takes the first `config.max_global_tokens`. None means those of the head
-                (`bert_jax.modeling.global_tokens`).
-            word_positions: `[B, W]`, the token of each word of a text (zero-shot NER); 0 for padding, which comes last.
-            type_positions: `[B, T]`, the token of each entity type (zero-shot NER); 0 for padding.
-            dropout_key: None means no dropout, and no random blocks of block-sparse attention.
-            sample_key: if given with `masked_labels`, the output has samples too.
-            output_last_hidden_state: whether to return the last hidden state. Without it and the next three, the last
-                layer computes only the positions that the head reads if layers are unrolled, with the same results.
-            output_hidden_states: whether to return all hidden states.
-            output_attentions: whether to return all attention maps, and contacts in a model with a contact head.
-            output_projections: whether to return the queries, keys and values of all layers.
+            arrays: the fields of `Inputs` in their order.
+            named: fields of `Inputs` and `Options`.
 
         Raises:
             InputError: the sequence is longer than the model's positions, `compute.attention` does not support it, or
                 the head is `decoder`.
+            TypeError: there is no such field, or `input_ids` is missing.
         """
+        options = Options(**{name: named.pop(name) for name in _OPTIONS & named.keys()})
+        inputs = Inputs(*arrays, **named)  # type: ignore[arg-type]
         if self.head == DECODER_HEAD:
             raise InputError("a decoder reads an encoder's states: expected EncoderDecoder.apply, found Bert.apply")
-        limit = self.config.max_position_embeddings
-        if input_ids.shape[-1] > limit:
+        limit, length = self.config.max_position_embeddings, inputs.input_ids.shape[-1]
+        if length > limit:
             raise InputError(
-                f"expected at most the model's {limit} positions (max_position_embeddings), "
-                f"found a sequence of {input_ids.shape[-1]} tokens"
+                f"expected at most the model's {limit} positions (max_position_embeddings), found a sequence of "
+                f"{length} tokens"
             )
         from bert_jax.modeling import forward  # imports Flax
 
-        return forward.apply(
-            self,
-            params,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            masked_positions,
-            masked_labels,
-            segment_ids,
-            cls_positions,
-            task_type_ids,
-            global_attention_mask,
-            (word_positions, type_positions),
-            dropout_key,
-            sample_key,
-            output_last_hidden_state,
-            output_hidden_states,
-            output_attentions,
-            output_projections,
-        )
+        return forward.apply(self, params, inputs, options)
 
     def embed_hidden_state(
         self, params: Params, hidden_state: jax.Array, attention_mask: jax.Array | None = None

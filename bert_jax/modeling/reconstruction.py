@@ -20,6 +20,7 @@ from bert_jax.modeling.compute import Compute, checkpointed
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.forward import merge_params
 from bert_jax.modeling.heads import MaskedLMHead
+from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.models import Bert, Params
 from bert_jax.sharding import constrain
@@ -103,7 +104,7 @@ def reconstruction_losses(
     """
     module, own, config, compute = merge_params(bert, params), _merged(bert.config, decoder), bert.config, bert.compute
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
-    x = module.embeddings(input_ids, None, None, None, AttentionMask(), keys[0], compute)
+    x = module.embeddings(Inputs(input_ids), AttentionMask(), keys[0], compute)
     place = jnp.arange(input_ids.shape[1])
     causal = jnp.where(place[:, None] >= place, 0.0, MASKED).astype(jnp.float32)[None, None]
     plan = AttentionPlan("xla", AttentionMask(), causal)
