@@ -111,9 +111,9 @@ def _ours(task: str, name: str, model: Path, data: Path, count: int) -> dict[str
 
 def _quantize(name: str, model: Path, out: Path, calibrating: Path, column: str) -> None:
     from bert_jax.compression.quantization import quantize
+    from bert_jax.config.quantization import Quantization
     from bert_jax.data.finetuning.columns import Columns
     from bert_jax.data.finetuning.tables import read_examples
-    from bert_jax.quantization_config import Quantization
 
     quantize(model, out, Quantization(name), (row.text for row in read_examples(str(calibrating), Columns(column))))
 

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.huggingface import save_pretrained
-from bert_jax.gliner_config import GlinerConfig
 from bert_jax.modeling import Bert
 from bert_jax.tokenization import Tokenizer
 from bert_jax.tokenization.added_tokens import with_special_tokens

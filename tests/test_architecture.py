@@ -20,14 +20,14 @@ MOST_LINES = 400
 # Each part imports only from the parts before it.
 ORDER = (
     "process", "compilers", "synonyms", "errors", "extras", "notebook", "program_cache", "storage", "model_files",
-    "families", "config_values", "config_json", "quantization_config", "gliner_config", "encoder_config", "config",
-    "sharding", "modeling", "tokenization", "data", "conversion", "recipes", "inference", "reports", "metrics", "tasks",
-    "evaluation", "training", "compression", "export", "planning", "serving", "demo", "cli", "__main__",
+    "families", "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes", "inference",
+    "reports", "metrics", "tasks", "evaluation", "training", "compression", "export", "planning", "serving", "demo",
+    "cli", "__main__",
 )  # fmt: skip
 
 
 def part_of(path):
-    """`bert_jax/tasks/base.py` -> `tasks`; `bert_jax/config.py` -> `config`."""
+    """`bert_jax/tasks/base.py` -> `tasks`; `bert_jax/sharding.py` -> `sharding`."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

@@ -80,7 +80,7 @@ def run_inspect(args: argparse.Namespace) -> None:
     """Print the parameters of each part of a model, and its configuration."""
     from bert_jax import storage
     from bert_jax.config import BertConfig
-    from bert_jax.config_values import SIZES
+    from bert_jax.config.values import SIZES
     from bert_jax.conversion.huggingface import load_pretrained
     from bert_jax.modeling import Bert
 

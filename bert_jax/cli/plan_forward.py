@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from bert_jax.cli.output import print_table
 from bert_jax.config import BertConfig
-from bert_jax.config_values import SIZES
+from bert_jax.config.values import SIZES
 from bert_jax.errors import InputError
 
 EXIT_NONE_FITS = 1

@@ -6,8 +6,8 @@ from typing import Any
 
 from bert_jax.cli.output import complain, print_table, say
 from bert_jax.cli.verbs import add_verb
+from bert_jax.config.quantization import GROUP_SIZE, KEEP, MODES, Quantization
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.quantization_config import GROUP_SIZE, KEEP, MODES, Quantization
 
 
 def add_verbs(verbs: Any) -> None:

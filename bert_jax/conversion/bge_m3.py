@@ -6,7 +6,7 @@ import dataclasses
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.config_values import EmbeddingLayer
+from bert_jax.config.values import EmbeddingLayer
 from bert_jax.conversion.formats import torch_files
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.conversion.names.table import EMBEDDING_LAYER, TOKEN_WEIGHTS, Tensors

@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.config_values import EmbeddingLayer
+from bert_jax.config.values import EmbeddingLayer
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings, QueryExpansion
 from bert_jax.conversion.sentence_transformers import (
     EmbeddingModule,

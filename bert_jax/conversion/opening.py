@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
+from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion import (
     adapters,
     bare_files,
@@ -29,7 +30,6 @@ from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.conversion.weights import Weights, is_weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES, architectures_of
-from bert_jax.gliner_config import GlinerConfig
 from bert_jax.modeling import HEADS, Bert
 from bert_jax.modeling.head_names import CLASSIFIERS, DECODER_HEAD, EMBEDDING_HEADS, GLINER_HEAD, NAMED_CLASSIFIERS
 from bert_jax.storage import hub

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.config_values import POOLINGS, EmbeddingLayer
+from bert_jax.config.values import POOLINGS, EmbeddingLayer
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, SIMILARITIES, TextSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.model_files import FileKey, check_keys

@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.config_values import POOLINGS, EmbeddingLayer
+from bert_jax.config.values import POOLINGS, EmbeddingLayer
 from bert_jax.conversion.multi_vector_encoders import multi_vector_json
 from bert_jax.conversion.sentence_transformers import (
     MODULE_PREFIX,

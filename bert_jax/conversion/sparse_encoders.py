@@ -3,7 +3,7 @@
 from typing import Any
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import SPLADE_POOLINGS
+from bert_jax.config.values import SPLADE_POOLINGS
 from bert_jax.conversion.sentence_transformers import EmbeddingSettings, ModuleLayout, checked_object, module_kind
 from bert_jax.errors import InputError
 from bert_jax.model_files import sentence_transformers as tables

@@ -34,7 +34,7 @@ class TextSettings:
         max_active_dims: number of greatest weights of a sparse vector to keep; None = all.
         multi_vector: lengths, query expansion and skipped tokens of a model with a vector for each token.
         cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
-        activation: activation of a cross-encoder's logits: one of `bert_jax.config_values.LAYER_ACTIVATIONS` or
+        activation: activation of a cross-encoder's logits: one of `bert_jax.config.values.LAYER_ACTIVATIONS` or
             `softmax`; "" = not set.
         added_tokens: special tokens that the tokenizer gets if it lacks them, those of a GLiNER's prompts.
         task: the task whose adapter the parameters have, of a model with adapters for several; "" = none.

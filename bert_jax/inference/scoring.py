@@ -38,7 +38,7 @@ def _gelu(x: np.ndarray) -> np.ndarray:
     return x * 0.5 * (1 + special.erf(x / math.sqrt(2)))
 
 
-# Activations of torch.nn in float64, by the names of `bert_jax.config_values.LAYER_ACTIVATIONS`, and softmax.
+# Activations of torch.nn in float64, by the names of `bert_jax.config.values.LAYER_ACTIVATIONS`, and softmax.
 _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "identity": lambda x: x,
     "sigmoid": sigmoid,
@@ -62,7 +62,7 @@ def score_activation(config: BertConfig, named: str = "") -> str:
     softmax for classes.
 
     Returns:
-        One of `bert_jax.config_values.LAYER_ACTIVATIONS`, or `softmax`.
+        One of `bert_jax.config.values.LAYER_ACTIVATIONS`, or `softmax`.
     """
     if named and not (named == "identity" and config.num_labels > 1):
         return named

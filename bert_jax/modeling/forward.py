@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import shortest_period
+from bert_jax.config.values import shortest_period
 from bert_jax.errors import InputError
 from bert_jax.modeling.attention import rotation
 from bert_jax.modeling.attention_mask import AttentionMask

@@ -34,7 +34,7 @@ NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # whose classes have names
 
 
 def summary_of(config: BertConfig, head: str) -> str | None:
-    """Return the layer between the encoder and a head: one of `bert_jax.config_values.SUMMARIES`, or None."""
+    """Return the layer between the encoder and a head: one of `bert_jax.config.values.SUMMARIES`, or None."""
     match head:
         case "pretraining" | "next_sentence":
             return "pooler"

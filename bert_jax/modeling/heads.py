@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import EmbeddingLayer
+from bert_jax.config.values import EmbeddingLayer
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
@@ -216,7 +216,7 @@ def pool_tokens(x: jax.Array, attention_mask: jax.Array, poolings: Sequence[str]
     Args:
         x: token vectors `[B, S, D]`.
         attention_mask: `[B, S]`, 1 for tokens, 0 for padding.
-        poolings: names of `bert_jax.config_values.POOLINGS`, whose results are concatenated.
+        poolings: names of `bert_jax.config.values.POOLINGS`, whose results are concatenated.
         skip: number of leading tokens to leave out of each row; no effect on `lasttoken`.
     """
     members = (attention_mask > 0)[:, None]

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from bert_jax.config.quantization import Quantization
 from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute, matmul
-from bert_jax.quantization_config import Quantization
 
 _LARGEST_INT8 = 127.5  # 127 and a half: values up to it are rounded to 127
 

@@ -30,7 +30,7 @@ def splade(
         attention_mask: 1 for tokens, 0 for padding.
         table: the output matrix.
         bias: a bias for each token of the vocabulary.
-        pooling: one of `bert_jax.config_values.SPLADE_POOLINGS`; any other pooling means `splade_max`.
+        pooling: one of `bert_jax.config.values.SPLADE_POOLINGS`; any other pooling means `splade_max`.
         compute: dtype and platform.
     """
     table = constrain(table, "vocab", None)  # gathered once, outside of the loop; in float32, as its gradient's sum is

@@ -11,12 +11,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax import sharding
 from bert_jax.config import BertConfig
+from bert_jax.config.quantization import Quantization
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.planning.accelerators import INT8_TOPS
 from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.slices import Slice
-from bert_jax.quantization_config import Quantization
 from bert_jax.training.flops import forward_flops, peak_flops
 
 FORWARD_MODES = ("bfloat16", "int8", "int8_dynamic", "int4")
@@ -27,7 +27,7 @@ class ForwardPlan:
     """The plan of a forward pass over a batch of texts; bytes are per device.
 
     Attributes:
-        mode: bfloat16, or a mode of `bert_jax.quantization_config.MODES`.
+        mode: bfloat16, or a mode of `bert_jax.config.quantization.MODES`.
         texts: texts in the batch, over all devices.
         length: tokens per text.
         parameter_bytes: bytes of the parameters.

@@ -6,13 +6,13 @@
 import math
 from collections.abc import Mapping
 
+from bert_jax.config.quantization import GROUP_SIZE, KEEP, TRAINED_MODES
 from bert_jax.data.diffusion import NOISE_SCHEDULES, NOISE_WEIGHTINGS
 from bert_jax.data.finetuning.answers import ANSWER_FILLS
 from bert_jax.data.finetuning.entity_markers import MARKERS
 from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
-from bert_jax.quantization_config import GROUP_SIZE, KEEP, TRAINED_MODES
 from bert_jax.recipes.base import Key
 from bert_jax.recipes.model_keys import MODEL_KEYS
 from bert_jax.recipes.retrieval_definitions import (

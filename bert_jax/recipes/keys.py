@@ -7,7 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict, config_dict
 
 from bert_jax.config import BertConfig
-from bert_jax.quantization_config import Quantization
+from bert_jax.config.quantization import Quantization
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.model_keys import MODEL_FIELDS
 

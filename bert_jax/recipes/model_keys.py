@@ -1,6 +1,6 @@
 """The keys of recipes that set fields of `BertConfig`."""
 
-from bert_jax.config_values import CHOICES, POOLINGS
+from bert_jax.config.values import CHOICES, POOLINGS
 from bert_jax.recipes.base import Key
 
 MODEL_KEYS = {

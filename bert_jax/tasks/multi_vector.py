@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import EmbeddingLayer
+from bert_jax.config.values import EmbeddingLayer
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings, QueryExpansion
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch

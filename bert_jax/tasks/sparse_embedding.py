@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config_values import SPLADE_POOLINGS
+from bert_jax.config.values import SPLADE_POOLINGS
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.batching import TrainSource

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.gliner import is_gliner
 from bert_jax.conversion.huggingface import Loaded
 from bert_jax.data.batches import Batch
@@ -20,7 +21,6 @@ from bert_jax.data.finetuning.gliner_batches import GlinerSource, encode_span_te
 from bert_jax.data.finetuning.gliner_rows import RowMaker
 from bert_jax.data.finetuning.typed_spans import read_span_texts, type_counts, types_of
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.gliner_config import GlinerConfig
 from bert_jax.inference.span_decoding import ScoredSpans, choose_spans
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert

@@ -10,12 +10,12 @@ import pytest
 from bert_jax.cli import main
 from bert_jax.compression.quantization import input_scales, quantize
 from bert_jax.config import BertConfig
+from bert_jax.config.quantization import KEEP, MODES, Quantization
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
 from bert_jax.modeling import Bert
 from bert_jax.modeling.quantized import dequantize_params, quantize_params
-from bert_jax.quantization_config import KEEP, MODES, Quantization
 
 TEXTS = ["the cat sat on the tree", "a dull and grey film", "the dog sees a red house", "two big birds sat under it"]
 
@@ -119,7 +119,7 @@ from bert_jax import sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert
 from bert_jax.modeling.quantized import quantize_params
-from bert_jax.quantization_config import MODES, Quantization
+from bert_jax.config.quantization import MODES, Quantization
 
 config = BertConfig(vocab_size=48, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
 params = Bert(config, "masked_lm").init(jax.random.key(0))

@@ -9,12 +9,12 @@ from bert_jax import from_pretrained
 from bert_jax.compression import removal
 from bert_jax.compression.importance import measure_importance
 from bert_jax.config import BertConfig
+from bert_jax.config.quantization import Quantization
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.quantized import dequantize_params, quantize_params
 from bert_jax.modeling.reconstruction import check_reconstruction
-from bert_jax.quantization_config import Quantization
 from bert_jax.tasks.classification import ClassificationTask
 from bert_jax.tasks.distillation.teachers import Teacher, principal_embeddings
 

@@ -15,13 +15,13 @@ from small_models import write_model
 from bert_jax.cli import main
 from bert_jax.cli.export import _FORMATS
 from bert_jax.compression.quantization import quantize
+from bert_jax.config.quantization import Quantization
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.export import checking
 from bert_jax.export.exporting import EXPORT_FORMATS, export_model
 from bert_jax.extras import how_to_install
 from bert_jax.inference import from_pretrained
-from bert_jax.quantization_config import Quantization
 
 ONNX = "needs onnx and onnxruntime: pip install 'bert-jax[onnx]'"
 TEXTS = ["the cat sat on the tree", "two big birds", "a dog sees a red house", "he was young"] * 3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import ACTIVATION_NAMES, LAYER_ACTIVATIONS, EmbeddingLayer
+from bert_jax.config.values import ACTIVATION_NAMES, LAYER_ACTIVATIONS, EmbeddingLayer
 from bert_jax.errors import InputError
 from bert_jax.export.signature import as_int64, example_inputs, forward, signature_of
 from bert_jax.families import FAMILIES

@@ -14,10 +14,10 @@ from mutations import Files
 
 from bert_jax import recipes
 from bert_jax.config import BertConfig
+from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.families import FAMILIES
-from bert_jax.gliner_config import GlinerConfig
 from bert_jax.inference import pipeline
 from bert_jax.modeling import Bert
 from bert_jax.modeling.head_names import EMBEDDING_HEADS

@@ -9,9 +9,9 @@ import pytest
 
 import bert_jax
 from bert_jax.config import BertConfig
+from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
-from bert_jax.gliner_config import GlinerConfig
 from bert_jax.inference import PIPELINES, PretrainedModel, from_pretrained, pipeline
 from bert_jax.inference.model import _bucket
 from bert_jax.inference.programs import _programs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import ACTIVATION_NAMES
+from bert_jax.config.values import ACTIVATION_NAMES
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.embeddings import masked_share
 from bert_jax.modeling.layers import ACTIVATIONS, gelu

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
+from bert_jax.config.gliner import GlinerConfig
 from bert_jax.errors import InputError
-from bert_jax.gliner_config import GlinerConfig
 from bert_jax.modeling import HEADS, Bert, Compute
 from bert_jax.modeling.compute import matmul
 from bert_jax.modeling.dropout import dropout, random_bits

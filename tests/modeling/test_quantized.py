@@ -8,6 +8,7 @@ import pytest
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.config.quantization import KEEP, MODES, Quantization
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.layers import Dense
@@ -19,7 +20,6 @@ from bert_jax.modeling.quantized import (
     quantize_params,
     unpack_int4,
 )
-from bert_jax.quantization_config import KEEP, MODES, Quantization
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,

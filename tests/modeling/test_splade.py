@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import SPLADE_POOLINGS
+from bert_jax.config.values import SPLADE_POOLINGS
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute, sparse
 

@@ -328,7 +328,7 @@ def test_the_flow_of_a_batch_names_modules():
 
 def test_the_parameter_tree_names_parameters():
     from bert_jax.config import BertConfig
-    from bert_jax.gliner_config import GlinerConfig
+    from bert_jax.config.gliner import GlinerConfig
     from bert_jax.modeling import HEADS, Bert
 
     shown = {line.partition("/")[0] for line in _block("ARCHITECTURE.md", "embeddings/").splitlines()}

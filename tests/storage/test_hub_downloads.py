@@ -6,7 +6,7 @@ from hub import Hub
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
-from bert_jax.config_values import EmbeddingLayer
+from bert_jax.config.values import EmbeddingLayer
 from bert_jax.inference import from_pretrained
 
 pytest.importorskip("huggingface_hub", reason="its client downloads: pip install 'bert-jax[hub]'")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax import BertConfig, recipes, tasks
-from bert_jax.config_values import EmbeddingLayer
+from bert_jax.config.values import EmbeddingLayer
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
 from bert_jax.inference.multi_vector import max_similarities

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bert_jax.config.gliner import GlinerConfig
 from bert_jax.errors import InputError, printable
-from bert_jax.gliner_config import GlinerConfig
 from bert_jax.tokenization import Tokenizer
 
 # Words as in words_splitter_type `whitespace` of github.com/urchade/GLiNER.

@@ -36,7 +36,7 @@ def add_layer_norm(
 
 
 def add_activation(graph: OnnxGraph, x: str, name: str) -> str:
-    """Add an activation of `bert_jax.config_values`: one of ACTIVATION_NAMES or LAYER_ACTIVATIONS."""
+    """Add an activation of `bert_jax.config.values`: one of ACTIVATION_NAMES or LAYER_ACTIVATIONS."""
     return _ACTIVATIONS[name](graph, x)
 
 

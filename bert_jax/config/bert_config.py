@@ -5,8 +5,11 @@ import json
 from typing import Any, Self
 
 from bert_jax import storage
-from bert_jax.config_json import check_said, read_fields, write_fields
-from bert_jax.config_values import (
+from bert_jax.config.encoder_config import EncoderConfig
+from bert_jax.config.gliner import GlinerConfig
+from bert_jax.config.json_fields import check_said, read_fields, write_fields
+from bert_jax.config.quantization import Quantization
+from bert_jax.config.values import (
     MAY_BE_NONE,
     SIZES,
     EmbeddingLayer,
@@ -14,14 +17,11 @@ from bert_jax.config_values import (
     check_value,
     shortest_period,
 )
-from bert_jax.encoder_config import EncoderConfig
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, family_of
-from bert_jax.gliner_config import GlinerConfig
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED, config_keys
 from bert_jax.model_files.labels import read_classes
-from bert_jax.quantization_config import Quantization
 from bert_jax.storage import hub
 
 

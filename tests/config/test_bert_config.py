@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config_values import SIZES
+from bert_jax.config.values import SIZES
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
 

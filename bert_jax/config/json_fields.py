@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config_values import MAY_BE_NONE, check_value
+from bert_jax.config.values import MAY_BE_NONE, check_value
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
 from bert_jax.families.base import Json, whole_number
