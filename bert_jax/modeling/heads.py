@@ -247,7 +247,7 @@ def _pooled(
     Args:
         x: the token vectors.
         members: bool `[B, M, S]`, the tokens of each pooled vector.
-        poolings: names of `bert_jax.config.POOLINGS`.
+        poolings: names of `bert_jax.config.values.POOLINGS`.
         first: `[B, M]`, position of the first token of each pooled vector.
         origin: `[B, M]`, position from which the weights of `weightedmean` count.
     """
