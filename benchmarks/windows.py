@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.turns import peak_and_resident_memory
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
-from bert_jax.modeling.attention import attend
+from bert_jax.modeling.backends import attend
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
 

@@ -62,7 +62,7 @@ INTERFACES = {
         ("open_tensors", "begins", "renamed", "write"),
         (("conversion/formats/*.py",), "conversion.weights.WEIGHT_FORMATS"),
     ),
-    "supports": (("modeling/kernels/*.py",), "modeling.attention"),
+    "supports": (("modeling/kernels/*.py",), "modeling.attention_plan"),
     "FILES": (("model_files/*.py",), "model_files.describe"),
     "add_verbs": (("cli/*.py",), "cli"),
     "main": (("__main__.py", "cli/__init__.py", "demo.py"), "the entry points"),

@@ -228,6 +228,11 @@ class EncoderConfig:
         return self.hidden_size if self.word_projection else self.embedding_width
 
     @property
+    def embedding_norm_width(self) -> int:
+        """Return the width of what the LayerNorm of the embeddings reads."""
+        return self.hidden_size if self.norm_after_projection else self.added_embedding_width
+
+    @property
     def relative_positions(self) -> bool:
         """Return whether attention scores depend on positions beside queries and keys."""
         return bool(self.relative_attention_buckets or self.pos_att_type) or self.position_embedding_type == "alibi"

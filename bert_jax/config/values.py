@@ -150,12 +150,23 @@ def check_fields_together(config: Any) -> None:
             raise InputError(
                 f"model config: attention_windows: expected positive integers, found {printable(repr(window), 60)}"
             )
+    _check_attention(config)
     _check_experts(config)
     _check_bottleneck(config)
     _check_word_projection(config)
     _check_relative_positions(config)
     _check_groups(config)
     _check_embedding(config)
+
+
+def _check_attention(config: Any) -> None:
+    """Raise InputError when fields ask for attention of two kinds at once."""
+    kinds = {"pos_att_type": config.pos_att_type, "max_global_tokens": config.max_global_tokens,
+             "attention_type block_sparse": config.longest_full is not None,
+             "position_embedding_type alibi": config.position_embedding_type == "alibi"}  # fmt: skip
+    used = [name for name, is_used in kinds.items() if is_used]
+    if len(used) > 1:
+        raise InputError(f"model config: {used[1]}: expected none with {used[0]}, found both; attention is of one kind")
 
 
 def _check_experts(config: Any) -> None:

@@ -1,13 +1,20 @@
 """The bottleneck of an encoder layer (Sun et al. 2020, arXiv:2004.02984, section 3.1)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.encoder_layer import EncoderLayer, last_feed_forward
 from bert_jax.modeling.layers import Dense, LayerNorm
+from bert_jax.modeling.parts import attention_of, feed_forward_of
 from bert_jax.modeling.positions import Positions
+from bert_jax.sharding import constrain
 
 
 class Bottleneck(nnx.Module):
@@ -49,3 +56,42 @@ class Bottleneck(nnx.Module):
         residual = x if at is None else at.of(x)
         wide = dropout(self.output(y, compute), self.config.hidden_dropout_prob, dropout_key, at)
         return self.output_norm(residual + wide)
+
+
+class BottleneckLayer(EncoderLayer):
+    """A layer whose blocks are narrower than its input, with several feed-forward blocks.
+
+    Only the bottleneck's output has dropout; without a bottleneck, attention and the last feed-forward block have it.
+    """
+
+    def __init__(self, config: BertConfig, rngs: nnx.Rngs, last_block: Callable[..., nnx.Module] | None = None):
+        self.attention = attention_of(config)(config, rngs=rngs)  # in the order of the draws of fresh parameters
+        self.num_between = config.num_feedforward_networks - 1
+        for i in range(self.num_between):
+            setattr(self, f"ffn_{i}", feed_forward_of(config)(config, rngs=rngs))
+        self.mlp: Any = last_block(rngs=rngs) if last_block else last_feed_forward(config, rngs)
+        if config.intra_bottleneck_size:
+            self.bottleneck = Bottleneck(config, rngs=rngs)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        plan: AttentionPlan,
+        is_first: jax.Array | bool | None,
+        dropout_key: jax.Array | None,
+        compute: Compute,
+    ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
+        keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
+        wide, inputs, drops, at = x, None, (keys[1], keys[2]), plan.query_positions
+        if hasattr(self, "bottleneck"):
+            x, inputs = self.bottleneck.narrow(wide, at, compute)
+            drops = (None, None)
+        x, probabilities, projected = self.attention(x, plan, is_first, (keys[0], drops[0]), compute, inputs)
+        length = "length" if at is None else None
+        x = constrain(x, "batch", length, "embed")
+        for i in range(self.num_between):
+            x = getattr(self, f"ffn_{i}")(x, None, compute, at)
+        x = self.mlp(x, drops[1], compute, at)
+        if hasattr(self, "bottleneck"):
+            x = self.bottleneck.widen(x, wide, keys[2], compute, at)
+        return constrain(x, "batch", length, "embed"), probabilities, projected

@@ -37,7 +37,7 @@ class Compute:
         layers: `scan` compiles one layer and loops over it (quick to compile); `unroll` compiles all layers.
         remat: rematerialisation in the backward pass: `none`, `dots` (all but matrix products), or `full` (everything
             inside a layer).
-        attention: attention backend (`bert_jax.modeling.attention`); `auto` takes the cheapest for platform and length.
+        attention: attention backend (`bert_jax.modeling.backends`); `auto` takes the cheapest for platform and length.
         reduce_dtype: dtype in which devices sum the gradients of the layers' kernels and of the word embedding.
             bfloat16 needs dtype bfloat16, and gathers the kernels once a step, for forward and backward pass.
         platform: target platform: `cpu`, `gpu` or `tpu`; empty means the platform that JAX uses.

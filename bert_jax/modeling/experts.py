@@ -1,5 +1,10 @@
 """A feed-forward block of experts; a token uses a few of them (Shazeer et al. 2017, arXiv:1701.06538, section 2)."""
 
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -9,6 +14,7 @@ from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
+from bert_jax.modeling.stack import MakeLayers, Rows, Stack, State, unstack
 from bert_jax.sharding import constrain
 
 
@@ -64,3 +70,40 @@ class MixtureOfExperts(nnx.Module):
         # Not top_k, which is an operation that TensorFlow 2.21 cannot read; of equal probabilities, the first counts.
         chosen = jnp.argsort(probabilities, axis=-1, stable=True, descending=True)[..., : self.config.moe_top_k]
         return probabilities * jax.nn.one_hot(chosen, self.config.num_experts).sum(axis=-2)
+
+
+class RowsOfKinds(Rows):
+    """The parameters of layers of two kinds, of which each kind has its own stack; `kinds` has that of each layer."""
+
+    def __init__(self, stacks: Sequence[nnx.Module], kinds: Sequence[int], period: int):
+        self.period, self.kinds = period, kinds
+        self.graphs, self.states = zip(*map(nnx.split, stacks), strict=True)
+
+    def between(self, start: int, stop: int) -> State:
+        bounds = [(self.kinds[:start].count(kind), self.kinds[:stop].count(kind)) for kind in range(len(self.states))]
+        pairs = zip(self.states, bounds, strict=True)
+        return tuple(jax.tree.map(lambda leaf, a=a, b=b: leaf[a:b], state) for state, (a, b) in pairs)
+
+    def apart(self, rows: State, start: int, count: int) -> list[State]:
+        kinds = self.kinds[start : start + count]
+        own = [iter(unstack(kinds.count(kind), stack)) for kind, stack in enumerate(rows)]
+        return [next(own[kind]) for kind in kinds]
+
+    def layer(self, i: int, row: State) -> tuple[nnx.GraphDef, State]:
+        return self.graphs[self.kinds[i]], row
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertsInTurn(Stack):
+    """Every nth layer has experts; these layers are a stack of their own."""
+
+    def build(self, config: BertConfig, make_layers: MakeLayers) -> dict[str, nnx.Module]:
+        with_experts = sum(config.has_experts)
+        return {
+            "layers": make_layers(config.num_hidden_layers - with_experts),
+            "moe_layers": make_layers(with_experts, functools.partial(MixtureOfExperts, config)),
+        }
+
+    def rows(self, config: BertConfig, encoder: Any) -> Rows:
+        stacks = (encoder.layers, encoder.moe_layers)
+        return RowsOfKinds(stacks, tuple(map(int, config.has_experts)), config.moe_every_n_layers)

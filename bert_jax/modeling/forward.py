@@ -11,14 +11,12 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.config.values import shortest_period
 from bert_jax.errors import InputError
-from bert_jax.modeling.attention import rotation
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan, plan_attention
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.contacts import ContactHead
 from bert_jax.modeling.cross_attention import stacked_cross_attention
 from bert_jax.modeling.dropout import dropout
-from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.encoder import Encoder
 from bert_jax.modeling.exchange import TABLES, exchanged
 from bert_jax.modeling.gliner import GlinerHead
@@ -47,8 +45,10 @@ from bert_jax.modeling.inputs import Inputs, Options
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.models import Bert, Params
 from bert_jax.modeling.outputs import BertOutput
+from bert_jax.modeling.parts import embeddings_of
 from bert_jax.modeling.positions import Positions, gather_positions
 from bert_jax.modeling.quantized import quantize_module
+from bert_jax.modeling.rotary import rotation
 
 
 class _Module(nnx.Module):
@@ -56,7 +56,7 @@ class _Module(nnx.Module):
 
     def __init__(self, config: BertConfig, head: str, *, rngs: nnx.Rngs):
         size, summary = config.hidden_size, summary_of(config, head)
-        self.embeddings = Embeddings(config, rngs=rngs)
+        self.embeddings = embeddings_of(config)(config, rngs=rngs)
         self.encoder = Encoder(config, rngs=rngs)
         reads_pooler = head not in WITHOUT_POOLER and summary in (None, "pooler")
         if config.pooler and (reads_pooler or (config.unread_pooler and head in WITH_UNREAD_POOLER)):

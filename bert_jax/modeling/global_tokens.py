@@ -1,25 +1,16 @@
-"""Tokens with global attention (Beltagy et al. 2020, arXiv:2004.05150, section 3.1): which they are, and their rows.
-
-All tokens attend to them, through the mask. They attend to all tokens by projections of their own: the scores of G such
-tokens are `[B, N, G, S]`, and their rows replace what the other projections have computed for them.
-"""
+"""Tokens with global attention (Beltagy et al. 2020, arXiv:2004.05150, section 3.1): which they are."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import AttentionMask
-from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.dropout import bits_of_scores
 from bert_jax.modeling.inputs import Inputs
-from bert_jax.modeling.kernels.plain import plain_attention
-from bert_jax.modeling.positions import Positions
 
 
 def usual_global_tokens(config: BertConfig, head: str, input_ids: Any) -> Any:
@@ -98,40 +89,3 @@ def with_global_tokens(mask: AttentionMask, config: BertConfig, head: str, input
     places = jnp.where(chosen, jnp.arange(length), length)
     places = jnp.concatenate((places, jnp.full((batch, most), length, places.dtype)), axis=1)
     return dataclasses.replace(mask, global_tokens=jnp.sort(places, axis=1)[:, :most], is_global=chosen)
-
-
-def global_rows(
-    mask: AttentionMask,
-    projected: tuple[jax.Array, ...],  # query [B, G, N * H], key and value [B, S, N * H]
-    config: BertConfig,
-    dropout_key: jax.Array | None,
-    compute: Compute,
-) -> tuple[jax.Array, jax.Array]:
-    """Return the context of the tokens with global attention, `[B, G, N * H]`, and its probabilities `[B, N, G, S]`."""
-    batch, count, width = projected[0].shape
-    heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
-    query, key, value = (x.reshape(batch, -1, heads, config.head_size).swapaxes(1, 2) for x in projected)
-    queries = mask.global_queries(key.shape[2])
-    bits = None
-    if dropout_key is not None and rate > 0:
-        words = jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32)
-        rows = queries.index.astype(jnp.uint32)[:, None, :, None]
-        columns = jax.lax.broadcasted_iota(jnp.uint32, (1, 1, 1, key.shape[2]), 3)
-        bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), rows, columns)
-    bias = dataclasses.replace(mask, window=None).bias(key.shape[2], queries)
-    context, probabilities = plain_attention(query, key, value, bias, bits, rate, compute)
-    return context.swapaxes(1, 2).reshape(batch, count, width), probabilities
-
-
-def put_rows(x: jax.Array, rows: jax.Array, mask: AttentionMask, at: Positions | None) -> jax.Array:
-    """Return `x [..., S or P, D]` with `rows [..., G, D]` in the places of the tokens with global attention.
-
-    Both have the leading axes [B], or [B, N].
-    """
-    assert mask.global_tokens is not None
-    places = jnp.arange(x.shape[-2])[None] if at is None else at.index
-    match = places[..., None] == mask.global_tokens[:, None]  # [B, S or P, G]
-    match = match if x.ndim == 3 else match[:, None]
-    exact = jax.lax.Precision.HIGHEST
-    put = jnp.einsum("...sg,...gd->...sd", match.astype(x.dtype), rows.astype(x.dtype), precision=exact)
-    return jnp.where(match.any(-1, keepdims=True), put, x)

@@ -15,7 +15,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.errors import InputError
-from bert_jax.modeling.attention import relative_buckets
+from bert_jax.modeling.relative_bias import relative_buckets
 from bert_jax.modeling.head_names import EMBEDDING_HEADS
 from bert_jax.modeling.kernels.disentangled import distance_rows
 

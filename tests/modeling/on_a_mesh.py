@@ -10,9 +10,10 @@ from jax.experimental import pallas
 from bert_jax import sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute
-from bert_jax.modeling.attention import attend
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
+from bert_jax.modeling.backends import attend
+from bert_jax.modeling.disentangled import attend_disentangled
 from bert_jax.modeling.kernels import disentangled
 from bert_jax.modeling.losses import vocabulary_cross_entropy
 
@@ -52,7 +53,7 @@ def disentangled_gradients(mesh, shortest, backend="auto", head_size=4):
     def run(qkv, tables, up):
         plan = plan_attention(AttentionMask.of(ids, None), config, compute, 256, drops=True, maps=False)
         out, pull = jax.vjp(
-            lambda q, t: attend(plan, q, config, jax.random.key(3), compute, tuple(t))[0], tuple(qkv), tables
+            lambda q, t: attend_disentangled(plan, q, config, jax.random.key(3), compute, tuple(t))[0], tuple(qkv), tables
         )
         return out * ids[..., None], *jax.tree.leaves(pull(up * ids[..., None]))
 

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute
-from bert_jax.modeling.attention import attend
+from bert_jax.modeling.backends import attend
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
 

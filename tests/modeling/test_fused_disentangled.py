@@ -9,9 +9,9 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute, attention_plan
-from bert_jax.modeling.attention import attend
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
+from bert_jax.modeling.disentangled import attend_disentangled
 from bert_jax.modeling.kernels import fused_disentangled
 
 RATE = 0.3
@@ -40,7 +40,7 @@ def results(backend, dtype="float32", length=128, kind="mask", **fields):
     def run(qkv, tables, up):
         plan = plan_attention(mask, config, compute, length, drops=key is not None, maps=False)
         assert plan.backend == backend
-        out, pull = jax.vjp(lambda *a: attend(plan, a[0], config, key, compute, a[1])[0], tuple(qkv), tables)
+        out, pull = jax.vjp(lambda *a: attend_disentangled(plan, a[0], config, key, compute, a[1])[0], tuple(qkv), tables)
         return out * tokens[..., None], pull(up * tokens[..., None].astype(up.dtype))
 
     return [np.asarray(x, np.float32) for x in jax.tree.leaves(run(qkv, tables, up))]

@@ -1,0 +1,146 @@
+"""Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1), and the choice of its backend.
+
+    xla     any platform and length, with dropout and attention maps; writes the scores [B, N, S, S] to memory, except
+            for a small window in a long sequence (`bert_jax.modeling.kernels.local`)
+    fused   TPU: `bert_jax.modeling.kernels.fused`, with dropout
+    splash  TPU: `bert_jax.modeling.kernels.splash`, for long sequences and local windows; no dropout
+    cudnn   GPU: `jax.nn.dot_product_attention`; no dropout
+
+All backends give the same result up to rounding. docs/attention.md describes their costs and the choice of `auto`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import LOCAL, AttentionPlan
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import bits_of_scores
+from bert_jax.modeling.kernels import fused, local, splash
+from bert_jax.modeling.kernels.plain import plain_attention
+from bert_jax.modeling.rotary import rotate
+from bert_jax.sharding import constrain, mapped
+
+
+def attend(
+    plan: AttentionPlan,
+    projected: tuple[jax.Array, ...],  # query [B, S or P, N * H]; key, value [B, S, heads of keys * H]
+    config: BertConfig,
+    dropout_key: jax.Array | None,
+    compute: Compute,
+) -> tuple[jax.Array, jax.Array | None]:
+    """Compute attention with the plan's backend.
+
+    Returns:
+        The context `[B, S or P, N * H]` and, for xla, the attention probabilities `[B, N, S or P, S]`.
+    """
+    batch, length, size = projected[0].shape
+    heads, dtype = config.num_attention_heads, compute.activation_dtype
+    words = random_words(config, batch, dropout_key)
+    query, key, value = heads_apart(plan, projected, config)
+    if plan.backend == "fused":
+        # The kernel reads a head of keys for each head of queries.
+        key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))
+        projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
+        return _fused(plan.mask, projected, config, words, compute).astype(dtype), None
+    if plan.backend == "cudnn":
+        return _cudnn(plan.mask, query, key, value, compute).reshape(batch, length, size), None
+    probabilities = None
+    query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
+    if plan.backend == "splash":
+        context = _splash(plan.mask, query, key, value, compute).astype(dtype)
+    elif plan.backend == LOCAL:
+        assert plan.bias is not None
+        rate = config.attention_probs_dropout_prob
+        context = local.local_attention(plan.bias, plan.mask, query, key, value, words, rate, compute)
+    else:
+        context, probabilities = by_xla(plan, query, key, value, config, words, compute)
+    return heads_together(context), probabilities
+
+
+def random_words(config: BertConfig, batch: int, dropout_key: jax.Array | None) -> jax.Array | None:
+    """Return what the dropout of attention probabilities is drawn from, `[B, N, 2]` uint32; None without dropout."""
+    if dropout_key is None or config.attention_probs_dropout_prob == 0:
+        return None
+    words = jax.random.bits(dropout_key, (batch, config.num_attention_heads, 2), jnp.uint32)
+    return constrain(words, "batch", "heads", None)
+
+
+def heads_apart(plan: AttentionPlan, projected: tuple[jax.Array, ...], config: BertConfig) -> tuple[jax.Array, ...]:
+    """Return query, key and value as `[B, S or P, heads, H]`, with rotary positions if the plan has them."""
+    query, key, value = (x.reshape(*x.shape[:2], -1, config.head_size) for x in projected)
+    turn = plan.rotation if plan.query_positions is None else jax.tree.map(plan.query_positions.of, plan.rotation)
+    pairs = config.rotary_interleaved
+    query, key = rotate(query, turn, pairs), rotate(key, plan.rotation, pairs)
+    return query, key, rotate(value, plan.rotation, pairs) if config.rotary_value else value
+
+
+def heads_together(context: jax.Array) -> jax.Array:
+    """Return context `[B, N, S or P, H]` as `[B, S or P, N * H]`."""
+    context = constrain(context, "batch", "heads", None, None)  # its gradient stays split by heads too
+    return context.swapaxes(1, 2).reshape(context.shape[0], context.shape[2], -1)
+
+
+def by_xla(
+    plan: AttentionPlan,
+    query: jax.Array,  # [B, N, S, H], as are the next two; or [B, N, P, H]
+    key: jax.Array,  # N or fewer heads
+    value: jax.Array,
+    config: BertConfig,
+    words: jax.Array | None,  # of `random_words`
+    compute: Compute,
+) -> tuple[jax.Array, jax.Array]:
+    """Return context `[B, N, S or P, H]` and probabilities `[B, N, S or P, S]`."""
+    bits = None
+    if words is not None:
+        place = functools.partial(jax.lax.broadcasted_iota, jnp.uint32)
+        length = key.shape[2]
+        at = plan.query_positions
+        queries = place((1, 1, length, 1), 2) if at is None else at.index.astype(jnp.uint32)[:, None, :, None]
+        bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), queries, place((1, 1, 1, length), 3))
+    return plain_attention(query, key, value, plan.bias, bits, config.attention_probs_dropout_prob, compute)
+
+
+def _fused(
+    mask: AttentionMask,
+    projected: tuple[jax.Array, ...],  # query, key, value [B, S, N * H]
+    config: BertConfig,
+    words: jax.Array | None,
+    compute: Compute,
+) -> jax.Array:
+    batch, length, _ = projected[0].shape
+    form, words = fused_form(mask, config, batch, words, compute)
+    rows, columns, by_head = ("batch", None), ("batch", None, "heads"), ("batch", "heads", None)
+    run = mapped(functools.partial(fused.fused_attention, form), (*[columns] * 3, rows, rows, by_head), columns)
+    return run(*projected, *mask.ids(batch, length), words)
+
+
+def fused_form(
+    mask: AttentionMask, config: BertConfig, batch: int, words: jax.Array | None, compute: Compute
+) -> tuple[fused.Form, jax.Array]:
+    """Return the form of a fused kernel, and the random words, which it reads even without dropout."""
+    rate = 0.0 if words is None else config.attention_probs_dropout_prob
+    if words is None:
+        words = jnp.zeros((batch, config.num_attention_heads, 2), jnp.uint32)
+    return fused.Form(config.head_size, compute.dtype, rate, mask.window), words
+
+
+def _splash(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
+    batch, _, length, _ = query.shape
+    rows, heads = ("batch", None), ("batch", "heads", None, None)
+    run = mapped(functools.partial(splash.splash_attention, window=mask.window), (*[heads] * 3, rows), heads)
+    # Padding attends to padding, and in the other backends to tokens; outputs of padding are not used.
+    _, ids = mask.ids(batch, length)
+    return run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
+
+
+def _cudnn(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
+    length = query.shape[1]
+    seen = mask.seen(length)
+    if seen is not None:  # which cuDNN reads for each query
+        seen = jnp.broadcast_to(seen, (*seen.shape[:2], length, length))
+    query, key, value = (x.astype(compute.dtype) for x in (query, key, value))
+    return jax.nn.dot_product_attention(query, key, value, mask=seen, implementation="cudnn")

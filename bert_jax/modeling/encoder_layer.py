@@ -1,0 +1,43 @@
+"""A layer of the encoder."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.attention_plan import AttentionPlan
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.feed_forward import FeedForward
+from bert_jax.modeling.parts import attention_of, feed_forward_of
+from bert_jax.sharding import constrain
+
+
+class EncoderLayer(nnx.Module):
+    """One transformer layer: an attention block and a feed-forward block, or `last_block` in place of the latter."""
+
+    def __init__(self, config: BertConfig, rngs: nnx.Rngs, last_block: Callable[..., nnx.Module] | None = None):
+        self.attention = attention_of(config)(config, rngs=rngs)
+        self.mlp: Any = last_block(rngs=rngs) if last_block else last_feed_forward(config, rngs)
+
+    def __call__(
+        self,
+        x: jax.Array,  # [B, S, D]
+        plan: AttentionPlan,
+        is_first: jax.Array | bool | None,
+        dropout_key: jax.Array | None,
+        compute: Compute,
+    ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
+        """Return `[B, S, D]` (`[B, P, D]` with query positions), attention probabilities or None, and projections."""
+        keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
+        length = "length" if plan.query_positions is None else None
+        x, probabilities, projected = self.attention(x, plan, is_first, (keys[0], keys[1]), compute)
+        x = constrain(x, "batch", length, "embed")
+        x = self.mlp(x, keys[2], compute, plan.query_positions)
+        return constrain(x, "batch", length, "embed"), probabilities, projected
+
+
+def last_feed_forward(config: BertConfig, rngs: nnx.Rngs) -> FeedForward:
+    """Return the last feed-forward block of a layer, whose LayerNorm may have an epsilon of its own."""
+    return feed_forward_of(config)(config, rngs=rngs, epsilon=config.embedding_mlp_norm_eps)

@@ -1,0 +1,89 @@
+"""Attention of a few tokens to all tokens (Beltagy et al. 2020, arXiv:2004.05150, section 3.1).
+
+All tokens attend to these, through the mask. They attend to all tokens by projections of their own: the scores of G
+such tokens are `[B, N, G, S]`, and their rows replace what the other projections have computed for them.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.attention import DropoutKeys, SelfAttention, projections
+from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.attention_plan import AttentionPlan
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import bits_of_scores
+from bert_jax.modeling.kernels.plain import plain_attention
+from bert_jax.modeling.positions import Positions
+from bert_jax.sharding import constrain
+
+
+class GlobalAttention(SelfAttention):
+    """Attention in which some tokens, if the mask names any, attend to all by projections of their own."""
+
+    def add_projections(self, rngs: nnx.Rngs) -> None:
+        dense, _ = projections(self.config, rngs)
+        size, width = self.config.inner_size, self.config.attention_width
+        self.global_query, self.global_key = dense(size, width), dense(size, width)
+        self.global_value = dense(size, width)
+
+    def attend(
+        self, x: jax.Array, plan: AttentionPlan, projected: tuple[jax.Array, ...], dropout_keys: DropoutKeys,
+        compute: Compute,
+    ) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
+        context, probabilities = super().attend(x, plan, projected, dropout_keys, compute)
+        mask, at = plan.mask, plan.query_positions
+        if mask.global_tokens is None:
+            return context, probabilities
+        projected = tuple(
+            constrain(project(states, compute), "batch", None, "heads")
+            for project, states in (
+                (self.global_query, mask.global_queries(x.shape[1]).of(x)), (self.global_key, x),
+                (self.global_value, x),
+            )
+        )  # fmt: skip
+        key = None if dropout_keys[0] is None else jax.random.fold_in(dropout_keys[0], 1)
+        rows, row_probabilities = global_rows(mask, projected, self.config, key, compute)
+        if probabilities is not None:
+            probabilities = put_rows(probabilities, row_probabilities, mask, at)
+        return put_rows(context, rows, mask, at), probabilities
+
+
+def global_rows(
+    mask: AttentionMask,
+    projected: tuple[jax.Array, ...],  # query [B, G, N * H], key and value [B, S, N * H]
+    config: BertConfig,
+    dropout_key: jax.Array | None,
+    compute: Compute,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the context of the tokens with global attention, `[B, G, N * H]`, and its probabilities `[B, N, G, S]`."""
+    batch, count, width = projected[0].shape
+    heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
+    query, key, value = (x.reshape(batch, -1, heads, config.head_size).swapaxes(1, 2) for x in projected)
+    queries = mask.global_queries(key.shape[2])
+    bits = None
+    if dropout_key is not None and rate > 0:
+        words = jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32)
+        rows = queries.index.astype(jnp.uint32)[:, None, :, None]
+        columns = jax.lax.broadcasted_iota(jnp.uint32, (1, 1, 1, key.shape[2]), 3)
+        bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), rows, columns)
+    bias = dataclasses.replace(mask, window=None).bias(key.shape[2], queries)
+    context, probabilities = plain_attention(query, key, value, bias, bits, rate, compute)
+    return context.swapaxes(1, 2).reshape(batch, count, width), probabilities
+
+
+def put_rows(x: jax.Array, rows: jax.Array, mask: AttentionMask, at: Positions | None) -> jax.Array:
+    """Return `x [..., S or P, D]` with `rows [..., G, D]` in the places of the tokens with global attention.
+
+    Both have the leading axes [B], or [B, N].
+    """
+    assert mask.global_tokens is not None
+    places = jnp.arange(x.shape[-2])[None] if at is None else at.index
+    match = places[..., None] == mask.global_tokens[:, None]  # [B, S or P, G]
+    match = match if x.ndim == 3 else match[:, None]
+    exact = jax.lax.Precision.HIGHEST
+    put = jnp.einsum("...sg,...gd->...sd", match.astype(x.dtype), rows.astype(x.dtype), precision=exact)
+    return jnp.where(match.any(-1, keepdims=True), put, x)

@@ -1,0 +1,178 @@
+"""The layers of an encoder, one after another: their stacked parameters, and the scan or loop over these.
+
+`Stack` and `Beside` are the places that a family may fill with parts of its own (`bert_jax.modeling.parts`).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.attention_plan import AttentionPlan
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.positions import Positions
+
+State = Any  # a tree of arrays
+Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # of `jax.lax.scan`: a layer
+# Of a number of layers, and of their last block where it is not a `FeedForward`: the layers, stacked.
+MakeLayers = Callable[..., nnx.Module]
+
+
+class Rows:
+    """The parameters of layers that have their own: row i of the arrays, stacked `[L, ...]`, is the i-th layer's."""
+
+    period = 1  # kinds of layers, in alternation
+
+    def __init__(self, layers: nnx.Module):
+        self.graph, self.state = nnx.split(layers)
+
+    def between(self, start: int, stop: int) -> State:
+        """Return what a scan over the layers `start` to `stop` takes: arrays whose leading axis it scans."""
+        return jax.tree.map(lambda leaf: leaf[start:stop], self.state)
+
+    def apart(self, rows: State, start: int, count: int) -> list[State]:
+        """Return `count` layers' rows of what `between` returned; the first is that of the layer `start`."""
+        return unstack(count, rows)
+
+    def layer(self, i: int, row: State) -> tuple[nnx.GraphDef, State]:
+        """Return the graph and the parameters of the i-th layer, or of one of its kind, from its row."""
+        return self.graph, row
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """A part of the encoder: whose parameters a layer has. Those of BERT are its own."""
+
+    def build(self, config: BertConfig, make_layers: MakeLayers) -> dict[str, nnx.Module]:
+        """Return the modules of the encoder that hold the layers, by name."""
+        return {"layers": make_layers(config.num_hidden_layers)}
+
+    def rows(self, config: BertConfig, encoder: Any) -> Rows:
+        """Return the parameters of the layers that `build` made."""
+        return Rows(encoder.layers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """A part of the encoder that is beside its layers; BERT has none."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        """Return modules of the encoder, by name."""
+        return {}
+
+    def plan(self, encoder: Any, plan: AttentionPlan, length: int) -> AttentionPlan:
+        """Return the attention plan of layers, for sequences of `length`, with what this part adds to it."""
+        return plan
+
+    def of_layers(self, config: BertConfig, plan: AttentionPlan, length: int, training: bool) -> Any:
+        """Return an array `[L, ...]` whose rows `plan_of_layer` takes, or None."""
+        return None
+
+    def plan_of_layer(self, plan: AttentionPlan, row: Any) -> AttentionPlan:
+        """Return the plan of a layer, with its row of what `of_layers` returned."""
+        return plan
+
+    def first(self, encoder: Any, step: Step, inputs: "FirstInputs") -> Step | None:
+        """Return what takes the place of the first layer's step, or None."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstInputs:
+    """What `Beside.first` reads: embeddings `[B, S, D]`, plan, the encoder's dropout key, and where it computes."""
+
+    x: jax.Array
+    plan: AttentionPlan
+    dropout_key: jax.Array | None
+    compute: Compute
+    at: Positions | None
+
+
+class Layers:
+    """The layers of an encoder, and what each takes beside the hidden state: its rows of parameters and other arrays.
+
+    Attributes:
+        rows: the parameters.
+        others: arrays with a row for each layer, or None.
+        count: the number of layers.
+    """
+
+    def __init__(self, rows: Rows, others: tuple[Any, ...], count: int):
+        self.rows, self.others, self.count = rows, others, count
+
+    def run(
+        self, steps: Sequence[Step], x: jax.Array, *, scans: bool, alone: int = 0,
+        first: Step | None = None, last: Step | None = None,
+    ) -> tuple[jax.Array, list[Any]]:  # fmt: skip
+        """Return the last hidden state, and the outputs of each layer.
+
+        Args:
+            steps: those of the first layers, repeated for later layers.
+            x: the hidden state `[B, S, D]`.
+            scans: whether layers in complete repetitions of the steps are scanned; otherwise one follows the other.
+            alone: number of first layers that are not scanned.
+            first: in place of the first layer's step; the first layer must then be alone, or none be scanned.
+            last: in place of the last layer's step, where that layer is not scanned.
+        """
+        period, outputs = len(steps), []
+
+        def one_by_one(x: jax.Array, start: int, stop: int) -> jax.Array:
+            for i, taken in enumerate(self._apart(self._between(start, stop), start, stop - start), start=start):
+                step = steps[i % period]
+                if last is not None and i == self.count - 1:
+                    step = last
+                if first is not None and i == 0:
+                    step = first
+                x, y = step(x, taken)
+                outputs.append(y)
+            return x
+
+        whole = (self.count - alone) // period * period if scans else 0
+        if alone:
+            x = one_by_one(x, 0, alone)
+        if whole:
+            x, ys = self._scan(steps, x, alone, alone + whole)
+            outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(whole)]
+        return one_by_one(x, alone + whole, self.count), outputs
+
+    def _scan(self, steps: Sequence[Step], x: jax.Array, start: int, stop: int) -> tuple[jax.Array, Any]:
+        """Return the hidden state after the layers, and their outputs stacked. A turn of the scan runs each step."""
+        period, layers = len(steps), self._between(start, stop)
+        if period == 1:
+            return jax.lax.scan(steps[0], x, layers)
+
+        def turn(x: jax.Array, layers: Any) -> tuple[jax.Array, Any]:
+            ys = []
+            for step, taken in zip(steps, self._apart(layers, start, period), strict=True):
+                x, y = step(x, taken)
+                ys.append(y)
+            return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *ys)
+
+        turns = (stop - start) // period
+        x, ys = jax.lax.scan(turn, x, jax.tree.map(lambda leaf: leaf.reshape(turns, -1, *leaf.shape[1:]), layers))
+        return x, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ys)
+
+    def _between(self, start: int, stop: int) -> tuple[Any, ...]:
+        return self.rows.between(start, stop), *jax.tree.map(lambda leaf: leaf[start:stop], self.others)
+
+    def _apart(self, layers: tuple[Any, ...], start: int, count: int) -> list[tuple[Any, ...]]:
+        rows, *others = layers
+        apart = [[None] * count if x is None else [x[i] for i in range(count)] for x in others]
+        return list(zip(self.rows.apart(rows, start, count), *apart, strict=True))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def unstack(length: int, tree: State) -> list[State]:
+    """Split a tree of stacked leaves into `length` trees; its gradient stacks, while that of indexing pads and adds."""
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(length)]
+
+
+unstack.defvjp(
+    lambda length, tree: (unstack(length, tree), None),
+    lambda length, _, cotangents: (jax.tree.map(lambda *leaves: jnp.stack(leaves), *cotangents),),
+)

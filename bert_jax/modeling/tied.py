@@ -1,0 +1,40 @@
+"""Layers that share parameters (Lan et al. 2020, arXiv:1909.11942, section 3.1)."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.stack import MakeLayers, Rows, Stack, State
+
+
+class TiedRows(Rows):
+    """The parameters of layers that share rows, which nothing copies: each layer takes its row of the arrays."""
+
+    def __init__(self, layers: nnx.Module, rows: Sequence[int]):
+        super().__init__(layers)
+        self.rows = np.array(rows)
+
+    def between(self, start: int, stop: int) -> State:
+        return self.rows[start:stop]
+
+    def apart(self, rows: State, start: int, count: int) -> list[State]:
+        return list(rows)
+
+    def layer(self, i: int, row: State) -> tuple[nnx.GraphDef, State]:
+        return self.graph, jax.tree.map(lambda leaf: leaf[row], self.state)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tied(Stack):
+    """Layers in groups; those of a group are used in turn, again and again."""
+
+    def build(self, config: BertConfig, make_layers: MakeLayers) -> dict[str, nnx.Module]:
+        return {"layers": make_layers(config.num_parameter_rows)}
+
+    def rows(self, config: BertConfig, encoder: Any) -> Rows:
+        return TiedRows(encoder.layers, config.parameter_rows)

@@ -1,0 +1,61 @@
+"""The places of the encoder that families fill: which kinds a config chooses, and that BERT imports none of them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError
+from bert_jax.modeling.encoder import layer_of
+from bert_jax.modeling.parts import attention_of, beside_of, feed_forward_of, stack_of
+
+OF_FAMILIES = {
+    "albert": ("SelfAttention", "FeedForward", "EncoderLayer", "Tied", ()),
+    "bert": ("SelfAttention", "FeedForward", "EncoderLayer", "Stack", ()),
+    "big_bird": ("BlockSparseAttention", "FeedForward", "EncoderLayer", "Stack", ("RandomBlocks",)),
+    "deberta": ("DisentangledAttention", "FeedForward", "EncoderLayer", "Stack", ("Disentangled",)),
+    "deberta-v2": ("DisentangledAttention", "FeedForward", "EncoderLayer", "Stack", ("Disentangled",)),
+    "electra": ("SelfAttention", "FeedForward", "EncoderLayer", "Stack", ()),
+    "jina-bert": ("AlibiAttention", "GatedFeedForward", "EncoderLayer", "Stack", ()),
+    "longformer": ("GlobalAttention", "FeedForward", "EncoderLayer", "Stack", ()),
+    "mobilebert": ("SelfAttention", "FeedForward", "BottleneckLayer", "Stack", ()),
+    "modernbert": ("SelfAttention", "GatedFeedForward", "EncoderLayer", "Stack", ()),
+    "mpnet": ("SelfAttention", "FeedForward", "EncoderLayer", "Stack", ("RelativeBias",)),
+    "nomic-moe": ("SelfAttention", "FeedForward", "EncoderLayer", "ExpertsInTurn", ()),
+    "roberta": ("SelfAttention", "FeedForward", "EncoderLayer", "Stack", ()),
+}
+
+
+@pytest.mark.parametrize("family", OF_FAMILIES)
+def test_the_parts_of_a_family(family):
+    config = BertConfig.named("base", family)
+    kinds = (attention_of(config), feed_forward_of(config), layer_of(config), type(stack_of(config)))
+    beside = tuple(type(part).__name__ for part in beside_of(config))
+    assert (*(kind.__name__ for kind in kinds), beside) == OF_FAMILIES[family]
+
+
+def test_a_convolution_is_beside_the_first_layer():
+    config = BertConfig.named("base", "deberta-v2", conv_kernel_size=3)
+    assert [type(part).__name__ for part in beside_of(config)] == ["Disentangled", "Convolving"]
+
+
+def test_attention_is_of_one_kind():
+    with pytest.raises(InputError, match=r"expected none with pos_att_type, found both"):
+        BertConfig.named("base", "deberta-v2", position_embedding_type="alibi")
+
+
+def test_bert_imports_no_part_of_other_families():
+    lines = """
+import sys
+import jax
+from bert_jax.config import BertConfig
+from bert_jax.modeling import Bert
+
+bert = Bert(BertConfig.named("tiny"), "pretraining")
+jax.eval_shape(lambda key: bert.apply(bert.init(key), jax.numpy.ones((2, 8), int)), jax.random.key(0))
+parts = "alibi block_sparse bottleneck disentangled experts gated global_attention other_embeddings relative_bias tied"
+print([name for name in parts.split() if f"bert_jax.modeling.{name}" in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
