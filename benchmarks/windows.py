@@ -13,9 +13,9 @@ import numpy as np
 from benchmarks.turns import peak_and_resident_memory
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
-from bert_jax.modeling.backends import attend
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
+from bert_jax.modeling.backends import attend
 
 # A quarter of ModernBERT-base's layers: seconds and memory of a layer are what is compared.
 _LAYERS = 6

@@ -27,7 +27,7 @@ class SelfAttention(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
         size, width, narrow = config.inner_size, config.attention_width, config.key_value_width
-        dense, key_dense = projections(config, rngs)
+        dense, key_dense = attention_projections(config, rngs)
         self.query, self.key = dense(size, width), key_dense(size, narrow)
         self.value = dense(config.value_input_size, narrow)
         self.add_projections(rngs)
@@ -89,7 +89,9 @@ class SelfAttention(nnx.Module):
         return x if pre else self.layer_norm(x), probabilities, projected
 
 
-def projections(config: BertConfig, rngs: nnx.Rngs) -> tuple[functools.partial[Dense], functools.partial[Dense]]:
+def attention_projections(
+    config: BertConfig, rngs: nnx.Rngs
+) -> tuple[functools.partial[Dense], functools.partial[Dense]]:
     """Return what makes the dense layers of queries and values, and of keys, from their widths."""
     biased = config.attention_bias and config.qkv_bias
     dense = functools.partial(Dense, config, use_bias=biased, rngs=rngs)

@@ -25,13 +25,14 @@ class BlockSparseAttention(SelfAttention):
         self, x: jax.Array, plan: AttentionPlan, projected: tuple[jax.Array, ...], dropout_keys: DropoutKeys,
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
-        if plan.blocks is None:
+        blocks = plan.blocks
+        if blocks is None:
             return super().attend(x, plan, projected, dropout_keys, compute)
         if plan.backend != BLOCK_SPARSE:
-            plan = plan.with_bias(dense_bias(plan.blocks, projected[1].shape[1], plan.query_positions))
+            plan = plan.with_bias(dense_bias(blocks, projected[1].shape[1], plan.query_positions))
             return super().attend(x, plan, projected, (None, dropout_keys[1]), compute)
         query, key, value = (x.swapaxes(1, 2) for x in heads_apart(plan, projected, self.config))
-        return heads_together(block_sparse_attention(plan.blocks, plan.mask, query, key, value, compute)), None
+        return heads_together(block_sparse_attention(blocks, plan.mask, query, key, value, compute)), None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from bert_jax.modeling.backends import attend
 from bert_jax.modeling.attention_mask import MASKED, AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
+from bert_jax.modeling.backends import attend
 from bert_jax.modeling.compute import checkpointed
 from bert_jax.modeling.cross_attention import DecoderCrossAttention, KeysValues, padding_bias
 from bert_jax.modeling.encoder_layer import EncoderLayer

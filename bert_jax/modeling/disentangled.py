@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention import DropoutKeys, SelfAttention, projections
+from bert_jax.modeling.attention import DropoutKeys, SelfAttention, attention_projections
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import BLOCKS, AttentionPlan
 from bert_jax.modeling.backends import by_xla, fused_form, heads_apart, heads_together, random_words
@@ -37,7 +37,7 @@ class DisentangledAttention(SelfAttention):
     def add_projections(self, rngs: nnx.Rngs) -> None:
         config = self.config
         size, width = config.inner_size, config.attention_width
-        dense, key_dense = projections(config, rngs)
+        dense, key_dense = attention_projections(config, rngs)
         if not config.share_att_key:
             if "c2p" in config.pos_att_type:
                 self.position_key = key_dense(size, width)

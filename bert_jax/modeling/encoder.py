@@ -33,6 +33,8 @@ def layer_of(config: BertConfig) -> type[EncoderLayer]:
 class Encoder(nnx.Module):
     """The encoder, `[B, S, D] -> [B, S, D]`: layers whose parameters are stacked `[L, ...]`."""
 
+    layers: EncoderLayer
+
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
 
@@ -109,10 +111,9 @@ class Encoder(nnx.Module):
         first = last = None
         if at is not None:
             last = step(planned(plans[(count - 1) % len(plans)].only(at)), count - 1)
-        only = count == 1 and last is not None
-        inputs = FirstInputs(x, plans[0], dropout_key, compute, at if only else None)
+        usual, here = (last, at) if last is not None and count == 1 else (steps[0], None)  # the first layer's
         for part in beside:
-            first = part.first(self, last if only else steps[0], inputs) or first
+            first = part.first(self, usual, FirstInputs(x, plans[0], dropout_key, compute, here)) or first
         scans = compute.layers == "scan"
         alone = min(period, count) if first is not None and scans else 0
         layers = Layers(rows, (keys, is_first, *own), count)

@@ -14,7 +14,7 @@ from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
-from bert_jax.modeling.stack import MakeLayers, Rows, Stack, State, unstack
+from bert_jax.modeling.stack import LayerRows, MakeLayers, Stack, State, unstack
 from bert_jax.sharding import constrain
 
 
@@ -72,7 +72,7 @@ class MixtureOfExperts(nnx.Module):
         return probabilities * jax.nn.one_hot(chosen, self.config.num_experts).sum(axis=-2)
 
 
-class RowsOfKinds(Rows):
+class RowsOfKinds(LayerRows):
     """The parameters of layers of two kinds, of which each kind has its own stack; `kinds` has that of each layer."""
 
     def __init__(self, stacks: Sequence[nnx.Module], kinds: Sequence[int], period: int):
@@ -104,6 +104,6 @@ class ExpertsInTurn(Stack):
             "moe_layers": make_layers(with_experts, functools.partial(MixtureOfExperts, config)),
         }
 
-    def rows(self, config: BertConfig, encoder: Any) -> Rows:
+    def rows(self, config: BertConfig, encoder: Any) -> LayerRows:
         stacks = (encoder.layers, encoder.moe_layers)
         return RowsOfKinds(stacks, tuple(map(int, config.has_experts)), config.moe_every_n_layers)

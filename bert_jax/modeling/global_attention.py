@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention import DropoutKeys, SelfAttention, projections
+from bert_jax.modeling.attention import DropoutKeys, SelfAttention, attention_projections
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
@@ -25,7 +25,7 @@ class GlobalAttention(SelfAttention):
     """Attention in which some tokens, if the mask names any, attend to all by projections of their own."""
 
     def add_projections(self, rngs: nnx.Rngs) -> None:
-        dense, _ = projections(self.config, rngs)
+        dense, _ = attention_projections(self.config, rngs)
         size, width = self.config.inner_size, self.config.attention_width
         self.global_query, self.global_key = dense(size, width), dense(size, width)
         self.global_value = dense(size, width)

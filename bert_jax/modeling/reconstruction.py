@@ -14,8 +14,8 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
-from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.attention_mask import MASKED, AttentionMask
+from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute, checkpointed
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.forward import merge_params

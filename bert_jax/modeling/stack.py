@@ -23,7 +23,7 @@ Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # of `jax.lax.scan`: a
 MakeLayers = Callable[..., nnx.Module]
 
 
-class Rows:
+class LayerRows:
     """The parameters of layers that have their own: row i of the arrays, stacked `[L, ...]`, is the i-th layer's."""
 
     period = 1  # kinds of layers, in alternation
@@ -52,9 +52,9 @@ class Stack:
         """Return the modules of the encoder that hold the layers, by name."""
         return {"layers": make_layers(config.num_hidden_layers)}
 
-    def rows(self, config: BertConfig, encoder: Any) -> Rows:
+    def rows(self, config: BertConfig, encoder: Any) -> LayerRows:
         """Return the parameters of the layers that `build` made."""
-        return Rows(encoder.layers)
+        return LayerRows(encoder.layers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Layers:
         count: the number of layers.
     """
 
-    def __init__(self, rows: Rows, others: tuple[Any, ...], count: int):
+    def __init__(self, rows: LayerRows, others: tuple[Any, ...], count: int):
         self.rows, self.others, self.count = rows, others, count
 
     def run(

@@ -9,10 +9,10 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.stack import MakeLayers, Rows, Stack, State
+from bert_jax.modeling.stack import LayerRows, MakeLayers, Stack, State
 
 
-class TiedRows(Rows):
+class TiedRows(LayerRows):
     """The parameters of layers that share rows, which nothing copies: each layer takes its row of the arrays."""
 
     def __init__(self, layers: nnx.Module, rows: Sequence[int]):
@@ -36,5 +36,5 @@ class Tied(Stack):
     def build(self, config: BertConfig, make_layers: MakeLayers) -> dict[str, nnx.Module]:
         return {"layers": make_layers(config.num_parameter_rows)}
 
-    def rows(self, config: BertConfig, encoder: Any) -> Rows:
+    def rows(self, config: BertConfig, encoder: Any) -> LayerRows:
         return TiedRows(encoder.layers, config.parameter_rows)

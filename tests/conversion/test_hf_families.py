@@ -15,9 +15,9 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.errors import InputError
-from bert_jax.modeling.relative_bias import relative_buckets
 from bert_jax.modeling.head_names import EMBEDDING_HEADS
 from bert_jax.modeling.kernels.disentangled import distance_rows
+from bert_jax.modeling.relative_bias import relative_buckets
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")

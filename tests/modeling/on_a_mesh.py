@@ -53,7 +53,9 @@ def disentangled_gradients(mesh, shortest, backend="auto", head_size=4):
     def run(qkv, tables, up):
         plan = plan_attention(AttentionMask.of(ids, None), config, compute, 256, drops=True, maps=False)
         out, pull = jax.vjp(
-            lambda q, t: attend_disentangled(plan, q, config, jax.random.key(3), compute, tuple(t))[0], tuple(qkv), tables
+            lambda q, t: attend_disentangled(plan, q, config, jax.random.key(3), compute, tuple(t))[0],
+            tuple(qkv),
+            tables,
         )
         return out * ids[..., None], *jax.tree.leaves(pull(up * ids[..., None]))
 

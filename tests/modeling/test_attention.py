@@ -14,9 +14,9 @@ import pytest
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
-from bert_jax.modeling.backends import attend
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
+from bert_jax.modeling.backends import attend
 from bert_jax.modeling.dropout import bits_of_scores
 from bert_jax.modeling.kernels import local
 

@@ -10,9 +10,9 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute
-from bert_jax.modeling.backends import attend
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
+from bert_jax.modeling.backends import attend
 
 LENGTH, HEAD = 64, 32
 KINDS = ("everything", "mask", "segments", "window")

@@ -40,7 +40,9 @@ def results(backend, dtype="float32", length=128, kind="mask", **fields):
     def run(qkv, tables, up):
         plan = plan_attention(mask, config, compute, length, drops=key is not None, maps=False)
         assert plan.backend == backend
-        out, pull = jax.vjp(lambda *a: attend_disentangled(plan, a[0], config, key, compute, a[1])[0], tuple(qkv), tables)
+        out, pull = jax.vjp(
+            lambda *a: attend_disentangled(plan, a[0], config, key, compute, a[1])[0], tuple(qkv), tables
+        )
         return out * tokens[..., None], pull(up * tokens[..., None].astype(up.dtype))
 
     return [np.asarray(x, np.float32) for x in jax.tree.leaves(run(qkv, tables, up))]

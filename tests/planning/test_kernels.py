@@ -11,9 +11,9 @@ from jax.sharding import SingleDeviceSharding
 from bert_jax import recipes, sharding, tasks
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute, losses
-from bert_jax.modeling.backends import attend
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
+from bert_jax.modeling.backends import attend
 from bert_jax.planning.hlo import HloModule
 from bert_jax.planning.plan import for_tpu
 from bert_jax.planning.slices import find_slice

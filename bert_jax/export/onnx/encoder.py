@@ -17,9 +17,9 @@ from bert_jax.export.onnx.experts import add_experts
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
 from bert_jax.export.onnx.questions import GlobalTokens, add_global_rows
-from bert_jax.modeling.relative_bias import relative_buckets
 from bert_jax.modeling.other_embeddings import MASKED_SHARE
 from bert_jax.modeling.positions import alibi_slopes, sinusoids
+from bert_jax.modeling.relative_bias import relative_buckets
 
 WORDS = "embeddings.word_embeddings"  # name of the initializer
 
