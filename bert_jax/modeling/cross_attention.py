@@ -14,6 +14,7 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.positions import Positions
+from bert_jax.modeling.task_heads import MaskedLM
 from bert_jax.sharding import constrain
 
 KeysValues = tuple[jax.Array, jax.Array]  # keys and values, `[B, S, N * H]` each
@@ -81,3 +82,10 @@ def padding_bias(attention_mask: jax.Array | None) -> jax.Array | None:
     if attention_mask is None:
         return None
     return jnp.where(attention_mask[:, None, None] > 0, 0.0, MASKED).astype(jnp.float32)
+
+
+class DecoderHead(MaskedLM):
+    """The modules of a decoder beside those of a BERT with a masked-LM head; `EncoderDecoder` applies them."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return super().build(config, rngs) | {"cross_attention": stacked_cross_attention(config, rngs)}

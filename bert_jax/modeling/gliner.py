@@ -11,10 +11,12 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.config.gliner import GlinerConfig
+from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.positions import gather_positions
+from bert_jax.modeling.task_heads import Encoded, Head, Outputs
 
 _NO_ENTITY = -1e9  # logit of a span or a type that is padding
 
@@ -161,3 +163,18 @@ class GlinerHead(nnx.Module):
 
         logits = jax.lax.map(jax.checkpoint(of_width), jnp.arange(most))  # one width at a time, for memory
         return jnp.moveaxis(logits, 0, 2) + constant[:, None, None]
+
+
+class ZeroShotNer(Head):
+    """How well each span of words fits each entity type."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        assert config.gliner is not None  # `Bert` checks it
+        return {"gliner": GlinerHead(config, config.gliner, rngs=rngs)}
+
+    def __call__(self, encoded: Encoded) -> Outputs:
+        words, types = encoded.inputs.word_positions, encoded.inputs.type_positions
+        if words is None or types is None:
+            raise InputError("zero_shot_ner: expected word_positions and type_positions, found none")
+        gliner = encoded.module.gliner
+        return {"logits": gliner(encoded.states, words, types, encoded.dropout_key, encoded.compute)}

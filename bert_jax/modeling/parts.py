@@ -1,10 +1,32 @@
-"""The parts of the encoder that a config chooses; each stands in a file of its own, which only its models import."""
+"""Parts of a model that its config and head choose; those that are not BERT's are imported by their models only."""
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling.attention import SelfAttention
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.feed_forward import FeedForward
+from bert_jax.modeling.head_names import DECODER_HEAD, GLINER_HEAD
 from bert_jax.modeling.stack import Beside, Stack
+from bert_jax.modeling.task_heads import (
+    Head,
+    MaskedLM,
+    MultipleChoice,
+    NextSentence,
+    Pretraining,
+    SequenceClassifier,
+    Spans,
+    TokenClassifier,
+)
+
+_HEADS = {
+    "encoder": Head,
+    "pretraining": Pretraining,
+    "masked_lm": MaskedLM,
+    "next_sentence": NextSentence,
+    "sequence_classification": SequenceClassifier,
+    "token_classification": TokenClassifier,
+    "question_answering": Spans,
+    "multiple_choice": MultipleChoice,
+}
 
 
 def embeddings_of(config: BertConfig) -> type[Embeddings]:
@@ -81,3 +103,35 @@ def beside_of(config: BertConfig) -> tuple[Beside, ...]:
 
         parts.append(RandomBlocks())
     return tuple(parts)
+
+
+def head_of(config: BertConfig, name: str) -> Head:
+    """Return the head of a name."""
+    match name:
+        case "question_answering" if config.span_head == "feed_forward":
+            from bert_jax.modeling.big_bird_spans import SpansAfterQuestion
+
+            return SpansAfterQuestion()
+        case "replaced_token_detection":
+            from bert_jax.modeling.replaced_tokens import ReplacedTokens
+
+            return ReplacedTokens()
+        case "sentence_embedding" | "multi_vector" | "sparse_embedding":
+            from bert_jax.modeling import embedding_heads
+
+            sparse = embedding_heads.LexicalWeights if config.pooling == "lexical" else embedding_heads.Splade
+            kinds: dict[str, type[Head]] = {
+                "sentence_embedding": embedding_heads.SentenceEmbedding,
+                "multi_vector": embedding_heads.MultiVector,
+                "sparse_embedding": sparse,
+            }
+            return kinds[name]()
+        case name if name == GLINER_HEAD:
+            from bert_jax.modeling.gliner import ZeroShotNer
+
+            return ZeroShotNer()
+        case name if name == DECODER_HEAD:
+            from bert_jax.modeling.cross_attention import DecoderHead
+
+            return DecoderHead()
+    return _HEADS[name]()

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from bert_jax.modeling.heads import l2_normalize
+from bert_jax.modeling.pooling import l2_normalize
 from bert_jax.sharding import constrain
 
 _EXCLUDED = -1e9  # a score whose exponential is 0

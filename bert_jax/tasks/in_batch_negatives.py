@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.modeling.heads import l2_normalize
+from bert_jax.modeling.pooling import l2_normalize
 from bert_jax.sharding import join_rows, split_rows
 
 _EXCLUDED = -1e9  # the logit of a choice that does not count

@@ -19,8 +19,8 @@ from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
 from bert_jax.inference.spans import SpanSearch, find_spans
 from bert_jax.metrics import squad as squad_scores
 from bert_jax.modeling import Bert
-from bert_jax.modeling.heads import segment_members
 from bert_jax.modeling.losses import cross_entropy
+from bert_jax.modeling.pooling import segment_members
 from bert_jax.tasks import setup
 from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage, model_inputs
 from bert_jax.tokenization import Tokenizer

@@ -13,7 +13,7 @@ from bert_jax.errors import InputError
 from bert_jax.export.signature import as_int64, example_inputs, forward, signature_of
 from bert_jax.families import FAMILIES
 from bert_jax.modeling import HEADS, Bert, Compute
-from bert_jax.modeling.heads import _LAYER_ACTIVATIONS
+from bert_jax.modeling.embedding_heads import _LAYER_ACTIVATIONS
 from bert_jax.modeling.layers import ACTIVATIONS
 
 pytest.importorskip("onnx", reason="needs onnx: pip install 'bert-jax[onnx]'")

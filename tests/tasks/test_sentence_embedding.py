@@ -20,7 +20,7 @@ from bert_jax.evaluation.sentence_embedding import SentenceEmbeddingEvaluator
 from bert_jax.inference import pipeline
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
-from bert_jax.modeling.heads import l2_normalize, pool_tokens
+from bert_jax.modeling.pooling import l2_normalize, pool_tokens
 from bert_jax.tasks.in_batch_negatives import in_batch_negatives
 from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask
 from bert_jax.training.loop import train

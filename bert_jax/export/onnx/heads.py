@@ -196,7 +196,7 @@ def _positions_from(graph: OnnxGraph, first: int) -> str:
 
 
 def _pool(graph: OnnxGraph, x: str, pooling: str, members: str) -> str:
-    """Pool `[B, S, D]` to float32 `[B, D]`, as `bert_jax.modeling.heads.pool_tokens`; 0 where no token is pooled."""
+    """Pool `[B, S, D]` to float32 `[B, D]`, as `bert_jax.modeling.pooling.pool_tokens`; 0 where no token is pooled."""
     x, zero = graph.cast(x, np.float32), graph.constant(0, np.float32)
     found = graph.op("Greater", graph.op("ReduceMax", members, axes=[1], keepdims=1), zero)  # [B, 1]
     if pooling in ("cls", "lasttoken"):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.modeling.attention_mask import MASKED
-from bert_jax.modeling.heads import l2_normalize
+from bert_jax.modeling.pooling import l2_normalize
 
 _EXACT = jax.lax.Precision.HIGHEST
 

@@ -18,8 +18,8 @@ from bert_jax.data.finetuning.packing import is_token
 from bert_jax.data.finetuning.tag_features import UNTAGGED
 from bert_jax.modeling import Bert, BertOutput, Params
 from bert_jax.modeling.attention_mask import MASKED
-from bert_jax.modeling.heads import segment_members
 from bert_jax.modeling.losses import cross_entropy
+from bert_jax.modeling.pooling import segment_members
 from bert_jax.tasks.base import Metrics, Task
 from bert_jax.tasks.distillation import objectives
 from bert_jax.tasks.distillation.settings import RELATIONS, Distillation, LayerPairs

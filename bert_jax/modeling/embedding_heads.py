@@ -1,0 +1,111 @@
+"""The heads of embedding models: a vector for a text, a sparse one over the vocabulary, or a vector for each token."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.config.values import EmbeddingLayer
+from bert_jax.errors import InputError
+from bert_jax.modeling.compute import Compute
+from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
+from bert_jax.modeling.pooling import l2_normalize
+from bert_jax.modeling.task_heads import Encoded, Head, MaskedLM, Outputs
+
+_LAYER_ACTIVATIONS = ACTIVATIONS | {
+    "identity": lambda x: x,
+    "elu": jax.nn.elu,
+    "softplus": jax.nn.softplus,
+}
+
+
+class _Projection(nnx.Module):
+    """The parameters of one of `config.embedding_layers`: a LayerNorm, or a dense layer with optional residual."""
+
+    def __init__(self, config: BertConfig, layer: EmbeddingLayer, *, rngs: nnx.Rngs):
+        if layer.kind == "layer_norm":  # with PyTorch's defaults, unlike the encoder's
+            plain = config.replace(norm="layer_norm", norm_bias=True, layer_norm_eps=1e-5)
+            self.layer_norm = LayerNorm(plain, layer.features)
+            return
+        self.dense = Dense(config, layer.inputs, layer.features, use_bias=layer.bias, rngs=rngs)
+        if layer.residual and layer.inputs != layer.features:
+            self.residual = Dense(config, layer.inputs, layer.features, use_bias=False, rngs=rngs)
+
+
+class EmbeddingLayers(nnx.Module):
+    """The layers after pooling in a sentence embedding model, `[..., pooled] -> [..., D]`, in float32."""
+
+    def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
+        for number, layer in enumerate(config.embedding_layers):
+            if layer.kind in ("dense", "layer_norm"):
+                setattr(self, f"layer_{number}", _Projection(config, layer, rngs=rngs))
+
+    def __call__(self, x: jax.Array, config: BertConfig, compute: Compute, key: jax.Array | None) -> jax.Array:
+        # In float32, as in all heads, since these products are small.
+        exact = Compute(platform=compute.platform)
+        for number, layer in enumerate(config.embedding_layers):
+            part: Any = getattr(self, f"layer_{number}", None)
+            match layer.kind:
+                case "dense":
+                    y = _LAYER_ACTIVATIONS[layer.activation](part.dense(x, exact))
+                    if layer.residual:
+                        y = y + (part.residual(x, exact) if hasattr(part, "residual") else x)
+                    x = y
+                case "layer_norm":
+                    x = part.layer_norm(x)
+                case "normalize":
+                    x = l2_normalize(x)
+                case "dropout":
+                    x = dropout(x, layer.rate, None if key is None else jax.random.fold_in(key, number))
+        return x
+
+
+class MultiVector(Head):
+    """A vector for each token, of unit length if the config says so."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return {"embedding_layers": EmbeddingLayers(config, rngs=rngs)} if config.embedding_layers else {}
+
+    def __call__(self, encoded: Encoded) -> Outputs:
+        return {"token_embeddings": self.layered(encoded, encoded.states.astype(jnp.float32))}
+
+    def layered(self, encoded: Encoded, x: jax.Array) -> jax.Array:
+        """Apply the layers of the head, `[..., D] -> [..., E]`."""
+        if hasattr(encoded.module, "embedding_layers"):
+            x = encoded.module.embedding_layers(x, encoded.config, encoded.compute, encoded.dropout_key)
+        return l2_normalize(x) if encoded.config.normalize_embeddings else x
+
+
+class SentenceEmbedding(MultiVector):
+    """A vector for the text: its tokens' vectors pooled, and the layers after that."""
+
+    def __call__(self, encoded: Encoded) -> Outputs:
+        pooled = encoded.pool(encoded.states, encoded.config.poolings, encoded.config.pooling_skip)
+        return {"sentence_embedding": self.layered(encoded, pooled)}
+
+
+class LexicalWeights(Head):
+    """The weight of each token of the text in its sparse embedding."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return {"token_weights": Dense(config, config.hidden_size, 1, rngs=rngs)}
+
+    def __call__(self, encoded: Encoded) -> Outputs:
+        weights = encoded.dense(encoded.module.token_weights, encoded.states)
+        return {"token_weights": jax.nn.relu(weights)[..., 0]}
+
+
+class Splade(MaskedLM):
+    """A sparse embedding over the vocabulary, from the logits of the masked-LM head."""
+
+    def __call__(self, encoded: Encoded) -> Outputs:
+        inputs, module = encoded.inputs, encoded.module
+        if inputs.segment_ids is not None:
+            raise InputError("sparse_embedding: expected rows of one example each, found rows of several")
+        shape, mask = encoded.states.shape[:2], inputs.attention_mask
+        mask = jnp.ones(shape, jnp.int32) if mask is None else mask
+        table, pooling = module.embeddings.word_embeddings.table(), encoded.config.pooling
+        return {"sentence_embedding": module.mlm.sparse(encoded.states, mask, table, pooling, encoded.compute)}
