@@ -14,7 +14,7 @@ from bert_jax.modeling.global_tokens import question_tokens
 from bert_jax.modeling.heads import head_norm
 from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.layers import ACTIVATIONS, Dense
-from bert_jax.modeling.task_heads import Encoded, Outputs, Spans
+from bert_jax.modeling.task_heads import HeadInputs, Outputs, SpanHead
 
 
 class SpanFeedForward(nnx.Module):
@@ -32,7 +32,7 @@ class SpanFeedForward(nnx.Module):
         return self.layer_norm(x + dropout(self.down(y, compute), self.rate, keys[1]))
 
 
-class SpansAfterQuestion(Spans):
+class SpanAfterQuestionHead(SpanHead):
     """Spans of what follows the question, whose tokens have a type of their own."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
@@ -46,10 +46,10 @@ class SpansAfterQuestion(Spans):
         types = usual if types is None else jnp.where(types.any(-1, keepdims=True), types, usual)
         return dataclasses.replace(inputs, token_type_ids=types)
 
-    def states(self, encoded: Encoded, x: jax.Array) -> jax.Array:
+    def states(self, encoded: HeadInputs, x: jax.Array) -> jax.Array:
         return encoded.module.span(x, encoded.compute, encoded.dropout_key)
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         question = question_tokens(encoded.config, encoded.inputs.input_ids)
         penalty = 1e6 * question.at[:, 0].set(False)  # no span is there, except at the first token: no answer
         return {name: logits - penalty for name, logits in super().__call__(encoded).items()}

@@ -13,7 +13,7 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
 from bert_jax.modeling.pooling import l2_normalize
-from bert_jax.modeling.task_heads import Encoded, Head, MaskedLM, Outputs
+from bert_jax.modeling.task_heads import Head, HeadInputs, MaskedLM, Outputs
 
 _LAYER_ACTIVATIONS = ACTIVATIONS | {
     "identity": lambda x: x,
@@ -63,45 +63,45 @@ class EmbeddingLayers(nnx.Module):
         return x
 
 
-class MultiVector(Head):
+class MultiVectorHead(Head):
     """A vector for each token, of unit length if the config says so."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"embedding_layers": EmbeddingLayers(config, rngs=rngs)} if config.embedding_layers else {}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         return {"token_embeddings": self.layered(encoded, encoded.states.astype(jnp.float32))}
 
-    def layered(self, encoded: Encoded, x: jax.Array) -> jax.Array:
+    def layered(self, encoded: HeadInputs, x: jax.Array) -> jax.Array:
         """Apply the layers of the head, `[..., D] -> [..., E]`."""
         if hasattr(encoded.module, "embedding_layers"):
             x = encoded.module.embedding_layers(x, encoded.config, encoded.compute, encoded.dropout_key)
         return l2_normalize(x) if encoded.config.normalize_embeddings else x
 
 
-class SentenceEmbedding(MultiVector):
+class SentenceEmbeddingHead(MultiVectorHead):
     """A vector for the text: its tokens' vectors pooled, and the layers after that."""
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         pooled = encoded.pool(encoded.states, encoded.config.poolings, encoded.config.pooling_skip)
         return {"sentence_embedding": self.layered(encoded, pooled)}
 
 
-class LexicalWeights(Head):
+class LexicalWeightsHead(Head):
     """The weight of each token of the text in its sparse embedding."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"token_weights": Dense(config, config.hidden_size, 1, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         weights = encoded.dense(encoded.module.token_weights, encoded.states)
         return {"token_weights": jax.nn.relu(weights)[..., 0]}
 
 
-class Splade(MaskedLM):
+class SpladeHead(MaskedLM):
     """A sparse embedding over the vocabulary, from the logits of the masked-LM head."""
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         inputs, module = encoded.inputs, encoded.module
         if inputs.segment_ids is not None:
             raise InputError("sparse_embedding: expected rows of one example each, found rows of several")

@@ -14,7 +14,7 @@ from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
-from bert_jax.modeling.stack import LayerRows, MakeLayers, Stack, State, unstack
+from bert_jax.modeling.stack import ArrayTree, LayerRows, MakeLayers, Stack, unstack
 from bert_jax.sharding import constrain
 
 
@@ -79,17 +79,17 @@ class RowsOfKinds(LayerRows):
         self.period, self.kinds = period, kinds
         self.graphs, self.states = zip(*map(nnx.split, stacks), strict=True)
 
-    def between(self, start: int, stop: int) -> State:
+    def between(self, start: int, stop: int) -> ArrayTree:
         bounds = [(self.kinds[:start].count(kind), self.kinds[:stop].count(kind)) for kind in range(len(self.states))]
         pairs = zip(self.states, bounds, strict=True)
         return tuple(jax.tree.map(lambda leaf, a=a, b=b: leaf[a:b], state) for state, (a, b) in pairs)
 
-    def apart(self, rows: State, start: int, count: int) -> list[State]:
+    def apart(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
         kinds = self.kinds[start : start + count]
         own = [iter(unstack(kinds.count(kind), stack)) for kind, stack in enumerate(rows)]
         return [next(own[kind]) for kind in kinds]
 
-    def layer(self, i: int, row: State) -> tuple[nnx.GraphDef, State]:
+    def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef, ArrayTree]:
         return self.graphs[self.kinds[i]], row
 
 

@@ -24,7 +24,7 @@ from bert_jax.modeling.parts import embeddings_of, head_of
 from bert_jax.modeling.positions import Positions
 from bert_jax.modeling.quantized import quantize_module
 from bert_jax.modeling.rotary import rotation
-from bert_jax.modeling.task_heads import Encoded, first_tokens
+from bert_jax.modeling.task_heads import HeadInputs, first_tokens
 
 
 class _Module(nnx.Module):
@@ -80,7 +80,7 @@ def apply(bert: Bert, params: Params, inputs: Inputs, options: Options) -> BertO
     if config.contact_head and maps is not None:
         contacts = module.contact_head(maps, inputs.input_ids, inputs.attention_mask)
         output = dataclasses.replace(output, contacts=contacts)
-    encoded = Encoded(bert.head, config, compute, module, inputs, x, pooled, keys[2], options.sample_key, choices)
+    encoded = HeadInputs(bert.head, config, compute, module, inputs, x, pooled, keys[2], options.sample_key, choices)
     output = dataclasses.replace(output, **head(encoded))
     return output if options.output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
 
@@ -92,7 +92,7 @@ def embed_hidden_state(
     module = merge_params(bert, params)
     x = module.encoder.layer_norm(hidden_state) if hasattr(module.encoder, "layer_norm") else hidden_state
     inputs = Inputs(jnp.zeros(x.shape[:2], jnp.int32), attention_mask)
-    encoded = Encoded(bert.head, bert.config, bert.compute, module, inputs, x)
+    encoded = HeadInputs(bert.head, bert.config, bert.compute, module, inputs, x)
     return head_of(bert.config, bert.head)(encoded)["sentence_embedding"]
 
 

@@ -16,7 +16,7 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.positions import gather_positions
-from bert_jax.modeling.task_heads import Encoded, Head, Outputs
+from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs
 
 _NO_ENTITY = -1e9  # logit of a span or a type that is padding
 
@@ -165,14 +165,14 @@ class GlinerHead(nnx.Module):
         return jnp.moveaxis(logits, 0, 2) + constant[:, None, None]
 
 
-class ZeroShotNer(Head):
+class ZeroShotNerHead(Head):
     """How well each span of words fits each entity type."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         assert config.gliner is not None  # `Bert` checks it
         return {"gliner": GlinerHead(config, config.gliner, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         words, types = encoded.inputs.word_positions, encoded.inputs.type_positions
         if words is None or types is None:
             raise InputError("zero_shot_ner: expected word_positions and type_positions, found none")

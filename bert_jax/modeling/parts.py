@@ -13,7 +13,7 @@ from bert_jax.modeling.task_heads import (
     NextSentence,
     Pretraining,
     SequenceClassifier,
-    Spans,
+    SpanHead,
     TokenClassifier,
 )
 
@@ -24,7 +24,7 @@ _HEADS = {
     "next_sentence": NextSentence,
     "sequence_classification": SequenceClassifier,
     "token_classification": TokenClassifier,
-    "question_answering": Spans,
+    "question_answering": SpanHead,
     "multiple_choice": MultipleChoice,
 }
 
@@ -109,9 +109,9 @@ def head_of(config: BertConfig, name: str) -> Head:
     """Return the head of a name."""
     match name:
         case "question_answering" if config.span_head == "feed_forward":
-            from bert_jax.modeling.big_bird_spans import SpansAfterQuestion
+            from bert_jax.modeling.big_bird_spans import SpanAfterQuestionHead
 
-            return SpansAfterQuestion()
+            return SpanAfterQuestionHead()
         case "replaced_token_detection":
             from bert_jax.modeling.replaced_tokens import ReplacedTokens
 
@@ -119,17 +119,17 @@ def head_of(config: BertConfig, name: str) -> Head:
         case "sentence_embedding" | "multi_vector" | "sparse_embedding":
             from bert_jax.modeling import embedding_heads
 
-            sparse = embedding_heads.LexicalWeights if config.pooling == "lexical" else embedding_heads.Splade
+            sparse = embedding_heads.LexicalWeightsHead if config.pooling == "lexical" else embedding_heads.SpladeHead
             kinds: dict[str, type[Head]] = {
-                "sentence_embedding": embedding_heads.SentenceEmbedding,
-                "multi_vector": embedding_heads.MultiVector,
+                "sentence_embedding": embedding_heads.SentenceEmbeddingHead,
+                "multi_vector": embedding_heads.MultiVectorHead,
                 "sparse_embedding": sparse,
             }
             return kinds[name]()
         case name if name == GLINER_HEAD:
-            from bert_jax.modeling.gliner import ZeroShotNer
+            from bert_jax.modeling.gliner import ZeroShotNerHead
 
-            return ZeroShotNer()
+            return ZeroShotNerHead()
         case name if name == DECODER_HEAD:
             from bert_jax.modeling.cross_attention import DecoderHead
 

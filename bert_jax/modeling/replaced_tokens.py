@@ -10,7 +10,7 @@ from bert_jax.modeling.heads import head_norm
 from bert_jax.modeling.layers import ACTIVATIONS, Dense
 from bert_jax.modeling.pooling import segment_starts
 from bert_jax.modeling.positions import gather_positions
-from bert_jax.modeling.task_heads import Encoded, Head, Outputs
+from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs
 
 
 class Discriminator(nnx.Module):
@@ -41,6 +41,6 @@ class ReplacedTokens(Head):
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"discriminator": Discriminator(config, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         discriminator, segments = encoded.module.discriminator, encoded.inputs.segment_ids
         return {"logits": discriminator(encoded.states, segments, encoded.compute)}

@@ -17,7 +17,7 @@ from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.positions import Positions
 
-State = Any  # a tree of arrays
+ArrayTree = Any  # a tree of arrays
 Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # of `jax.lax.scan`: a layer
 # Of a number of layers, and of their last block where it is not a `FeedForward`: the layers, stacked.
 MakeLayers = Callable[..., nnx.Module]
@@ -31,15 +31,15 @@ class LayerRows:
     def __init__(self, layers: nnx.Module):
         self.graph, self.state = nnx.split(layers)
 
-    def between(self, start: int, stop: int) -> State:
+    def between(self, start: int, stop: int) -> ArrayTree:
         """Return what a scan over the layers `start` to `stop` takes: arrays whose leading axis it scans."""
         return jax.tree.map(lambda leaf: leaf[start:stop], self.state)
 
-    def apart(self, rows: State, start: int, count: int) -> list[State]:
+    def apart(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
         """Return `count` layers' rows of what `between` returned; the first is that of the layer `start`."""
         return unstack(count, rows)
 
-    def layer(self, i: int, row: State) -> tuple[nnx.GraphDef, State]:
+    def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef, ArrayTree]:
         """Return the graph and the parameters of the i-th layer, or of one of its kind, from its row."""
         return self.graph, row
 
@@ -167,7 +167,7 @@ class Layers:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def unstack(length: int, tree: State) -> list[State]:
+def unstack(length: int, tree: ArrayTree) -> list[ArrayTree]:
     """Split a tree of stacked leaves into `length` trees; its gradient stacks, while that of indexing pads and adds."""
     return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(length)]
 

@@ -22,7 +22,7 @@ Outputs = dict[str, Any]  # arrays by their fields of `BertOutput`
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoded:
+class HeadInputs:
     """What a head reads.
 
     Attributes:
@@ -93,7 +93,7 @@ class Head:
         """Return the inputs as the encoder is to read them."""
         return inputs
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         """Return fields of the output."""
         return {}
 
@@ -104,10 +104,10 @@ class MaskedLM(Head):
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"mlm": MaskedLMHead(config, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         return self.predict(encoded, "logits")
 
-    def predict(self, encoded: Encoded, logits_name: str) -> Outputs:
+    def predict(self, encoded: HeadInputs, logits_name: str) -> Outputs:
         """Return logits under a name, or losses."""
         module, inputs, compute = encoded.module, encoded.inputs, encoded.compute
         at = encoded.states
@@ -129,7 +129,7 @@ class NextSentence(Head):
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"nsp": Dense(config, config.hidden_size, 2, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         assert encoded.pooled is not None
         return {"logits": encoded.dense(encoded.module.nsp, encoded.pooled)}
 
@@ -140,7 +140,7 @@ class Pretraining(Head):
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return MaskedLM().build(config, rngs) | NextSentence().build(config, rngs)
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         found = {"seq_relationship_logits": NextSentence()(encoded)["logits"]}
         return MaskedLM().predict(encoded, "prediction_logits") | found
 
@@ -151,15 +151,15 @@ class SequenceClassifier(Head):
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"classifier": Dense(config, config.hidden_size, config.num_labels, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         return {"logits": self.classify(encoded, self.summary(encoded, encoded.dropout_key))}
 
-    def classify(self, encoded: Encoded, summary: jax.Array) -> jax.Array:
+    def classify(self, encoded: HeadInputs, summary: jax.Array) -> jax.Array:
         """Return logits, `[..., D] -> [B, C]`, or `[B, M, C]` with `cls_positions`."""
         logits = encoded.dense(encoded.module.classifier, encoded.drop(summary))
         return encoded.pool(logits, ("mean",)) if self._is_late(encoded) else logits
 
-    def summary(self, encoded: Encoded, dropout_key: jax.Array | None) -> jax.Array:
+    def summary(self, encoded: HeadInputs, dropout_key: jax.Array | None) -> jax.Array:
         """Return what `classify` reads: `[B, D]`, or `[B, M, D]` with `cls_positions`; `[B, S, D]` if it is late."""
         if not hasattr(encoded.module, "summary"):
             assert encoded.pooled is not None
@@ -177,7 +177,7 @@ class SequenceClassifier(Head):
         return encoded.module.summary(first, encoded.compute)
 
     @staticmethod
-    def _is_late(encoded: Encoded) -> bool:
+    def _is_late(encoded: HeadInputs) -> bool:
         """Return whether a classifier's logits are the mean of those of all tokens."""
         return encoded.config.classifier_pooling == "late" and summary_of(encoded.config, encoded.name) != "pooler"
 
@@ -188,7 +188,7 @@ class MultipleChoice(SequenceClassifier):
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"classifier": Dense(config, config.hidden_size, 1, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         logits = self.classify(encoded, self.summary(encoded, None))  # [B * K, 1]
         return {"logits": logits.reshape(-1, encoded.choices)}
 
@@ -199,22 +199,22 @@ class TokenClassifier(Head):
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"classifier": Dense(config, config.hidden_size, config.num_labels, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         return {"logits": encoded.dense(encoded.module.classifier, encoded.drop(encoded.tokens))}
 
 
-class Spans(Head):
+class SpanHead(Head):
     """Where the answer to a question begins and ends."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"qa_outputs": Dense(config, config.hidden_size, 2, rngs=rngs)}
 
-    def __call__(self, encoded: Encoded) -> Outputs:
+    def __call__(self, encoded: HeadInputs) -> Outputs:
         x = self.states(encoded, dropout(encoded.tokens, encoded.config.qa_dropout, encoded.dropout_key))
         logits = encoded.dense(encoded.module.qa_outputs, x)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
-    def states(self, encoded: Encoded, x: jax.Array) -> jax.Array:
+    def states(self, encoded: HeadInputs, x: jax.Array) -> jax.Array:
         """Return what the logits are a product of, `[B, S, D] -> [B, S, D]`."""
         return x
 

@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.stack import LayerRows, MakeLayers, Stack, State
+from bert_jax.modeling.stack import ArrayTree, LayerRows, MakeLayers, Stack
 
 
 class TiedRows(LayerRows):
@@ -19,13 +19,13 @@ class TiedRows(LayerRows):
         super().__init__(layers)
         self.rows = np.array(rows)
 
-    def between(self, start: int, stop: int) -> State:
+    def between(self, start: int, stop: int) -> ArrayTree:
         return self.rows[start:stop]
 
-    def apart(self, rows: State, start: int, count: int) -> list[State]:
+    def apart(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
         return list(rows)
 
-    def layer(self, i: int, row: State) -> tuple[nnx.GraphDef, State]:
+    def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef, ArrayTree]:
         return self.graph, jax.tree.map(lambda leaf: leaf[row], self.state)
 
 

@@ -14,6 +14,7 @@ from bert_jax.modeling import Compute, losses
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
 from bert_jax.modeling.backends import attend
+from bert_jax.modeling.disentangled import attend_disentangled
 from bert_jax.planning.hlo import HloModule
 from bert_jax.planning.plan import for_tpu
 from bert_jax.planning.slices import find_slice
@@ -94,8 +95,9 @@ def test_fused_disentangled_compiles_forward_and_backward(chip, length, dtype):
 
         def run(projected, tables, up, ids):
             plan = plan_attention(AttentionMask(ids, ids), config, compute, length, drops=True, maps=False)
-            attended = functools.partial(attend, plan, config=config, dropout_key=jax.random.key(0), compute=compute)
-            out, pull = jax.vjp(lambda p, t: attended(p, positions=t)[0], projected, tables)
+            attended = functools.partial(attend_disentangled, plan)
+            more = {"config": config, "dropout_key": jax.random.key(0), "compute": compute}
+            out, pull = jax.vjp(lambda p, t: attended(p, **more, positions=t)[0], projected, tables)
             return out, pull(up)
 
         module = HloModule(jax.jit(run).lower((x, x, x), (table, table), x, ids).compile().as_text())
