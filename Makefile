@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # compiled, whatever the caller's environment says: importing JAX takes three times as long without.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-tpu fuzz lint types format docs site site-serve notebooks wheel release benchmark benchmark-quick clean
