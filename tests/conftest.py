@@ -73,13 +73,14 @@ _LONG = (
 # Exhaustive variants: of each of these tests, or of all tests of these files, every nth is run, the others by `make
 # test-slow` only.
 _EXHAUSTIVE = {
-    "cli/test_printable.py::test_no_verb_prints_what_a_terminal_obeys": 4,
-    "cli/test_shard_formats.py::test_tables_hold_what_json_lines_hold": 3,
+    "cli/test_printable.py::test_no_verb_prints_what_a_terminal_obeys": 8,
+    "cli/test_shard_formats.py::test_tables_hold_what_json_lines_hold": 5,
     "compression/test_pruning.py::test_importance_comes_from_the_data_of_every_task": 3,
     "compression/test_quantization.py::test_verbs_open_it": 3,
     "compression/test_removal.py::test_columns_whose_down_rows_are_zero_change_nothing": 5,
     "compression/test_removal.py::test_heads_whose_output_projection_is_zero_change_nothing": 5,
     "conversion/formats/test_hostile_weights.py::test_bombs_take_no_more_than_their_size": 3,
+    "conversion/test_bare_files.py::test_heads_of_other_families_beside_their_config": 4,
     "conversion/test_bare_files.py::test_other_families_in_a_wrapper": 3,
     "conversion/test_encoder_decoder.py::test_dropout_is_random_in_each_part_and_layers_may_be_unrolled": 2,
     "conversion/test_encoder_decoder.py::test_the_logits_are_those_of_transformers": 2,
@@ -139,6 +140,7 @@ _EXHAUSTIVE = {
     "modeling/test_gliner_head.py::test_the_gradient_is_that_of_the_equations": 5,
     "modeling/test_last_layer.py::test_it_computes_what_is_read_and_no_more": 5,
     "modeling/test_last_layer.py::test_it_gives_what_the_whole_layer_gives": 10,
+    "modeling/test_models.py::test_compute_choices_do_not_change_loss_or_gradients": 3,
     "modeling/test_models.py::test_every_head_has_its_outputs": 5,
     "modeling/test_quantized.py::test_training_computes_what_the_quantized_model_will": 2,
     "modeling/test_sparse_attention.py::test_blocks_compute_what_maps_compute_with_dropout_too": 6,
@@ -146,6 +148,7 @@ _EXHAUSTIVE = {
     "planning/test_kernels.py::test_splash_compiles_forward_and_backward_with_segments": 2,
     "serving/test_connections.py::test_bytes_do_not_move_a_deadline": 3,
     "serving/test_connections.py::test_health_and_new_clients_get_through_when_all_places_are_taken": 2,
+    "serving/test_slow_texts.py::test_a_lone_request_does_not_wait_for_slow_ones": 3,
     "storage/test_hub_downloads.py::test_weights_in_one_format_are_downloaded": 2,
     "tasks/test_adaptive_layers.py::test_the_loss_is_that_of_sentence_transformers": 2,
     "tasks/test_bfloat16.py::test_gradients": 14,
@@ -155,7 +158,11 @@ _EXHAUSTIVE = {
     "tasks/test_late_interaction.py::test_training_embeds_texts_as_inference_does": 2,
     "tasks/test_packed_loss.py::test_loss_and_gradients_are_those_of_the_examples_apart": 2,
     "tasks/test_sentence_embedding.py::test_in_parts_it_is_the_same_loss": 3,
+    "test_notebook.py::test_without_the_package_the_weights_come_from_the_hub": 2,
     "test_process.py::test_a_forked_process_is_told_that_jax_would_hang": 4,
+    "test_program_cache.py::test_files_that_are_not_ours_are_neither_counted_nor_removed": 2,
+    "test_program_cache.py::test_no_code_runs_that_others_may_have_written": 3,
+    "test_temporary_files.py::test_temporary_files_go_with_the_run": 2,
     "tokenization/test_tokenization_families.py::test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them": 6,
     "tokenization/test_tokenization_families.py::test_random_unicode_is_cut_as_transformers_cuts_it": 3,
     "tokenization/test_tokenization_families.py::test_transformers_reads_what_is_saved_as_it_read_the_source": 3,
@@ -163,6 +170,7 @@ _EXHAUSTIVE = {
     "training/test_model_card.py::test_its_code_runs": 6,
     "training/test_parallel.py::test_every_parameter_of_every_head_is_in_the_table": 9,
     "training/test_parallel.py::test_the_loss_curve_is_that_of_one_device": 3,
+    "training/test_resuming.py::test_a_finished_run_does_not_answer_for_other_data": 3,
     "training/test_step.py::test_a_step_that_is_not_finite_changes_nothing": 2,
 }
 

@@ -121,6 +121,7 @@ def test_both_models_are_read_by_both_libraries(run):
         assert np.abs(np.asarray(ours(input_ids=ids).logits) - expected).max() < 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.slow
 def test_its_model_is_gone_on_with(run, data, tmp_path):
     changes = dict.fromkeys(("model.hidden_size", "model.intermediate_size", "model.max_position_embeddings"))
     again = made(data, init_from=str(run / "model"), **changes)
