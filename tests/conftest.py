@@ -130,7 +130,6 @@ _EXHAUSTIVE = {
     "launch/test_tpu_rent.py": 2,
     "launch/test_tpu_run.py": 3,
     "model_files/test_config_json.py::test_any_value_of_any_key_is_read_or_refused_in_one_line": 3,
-    "modeling/test_attention.py::test_devices_run_kernels_on_their_parts": 3,
     "modeling/test_attention.py::test_kernels_give_the_numbers_of_xla": 3,
     "modeling/test_attention.py::test_shared_keys_give_the_numbers_of_repeated_ones": 3,
     "modeling/test_cudnn.py::test_masks_and_heads_are_those_of_xla": 2,

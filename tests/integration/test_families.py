@@ -93,6 +93,7 @@ def losses(workdir):
     return [line["train/loss"] for line in lines if "train/loss" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ALL)
 def test_it_learns_and_is_fine_tuned(trained, family):
     runs = trained(family)

@@ -197,9 +197,8 @@ def test_a_model_learns_the_same_by_a_kernel(remat, interpreted):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "backend", [pytest.param("fused", marks=pytest.mark.slow), "splash", "shared keys", "shared keys by splash"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["fused", "splash", "shared keys", "shared keys by splash"])
 def test_devices_run_kernels_on_their_parts(backend, on_a_mesh):
     assert on_a_mesh[backend] < 1e-5
 

@@ -79,6 +79,7 @@ def test_blocks_have_the_results_of_all_scores_at_once(monkeypatch, config, kind
     assert_close(gradient, expected_gradient, 1e-4)
 
 
+@pytest.mark.slow
 def test_devices_compute_blocks_of_their_parts(on_a_mesh):
     assert on_a_mesh["blocks"] < 1e-4
 

@@ -86,6 +86,7 @@ def test_what_is_drawn_does_not_depend_on_parts_and_losses_are_the_same(monkeypa
         np.testing.assert_array_equal(found[1], right_alone)
 
 
+@pytest.mark.slow
 def test_devices_hold_parts_and_agree(on_a_mesh):
     assert on_a_mesh["losses"] < 1e-4
 
