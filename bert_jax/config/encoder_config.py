@@ -228,6 +228,11 @@ class EncoderConfig:
         return self.hidden_size if self.word_projection else self.embedding_width
 
     @property
+    def projects_embeddings(self) -> bool:
+        """Return whether a dense layer projects the embeddings."""
+        return self.embedding_width != self.hidden_size or self.embedding_projection or self.trigram_input
+
+    @property
     def embedding_norm_width(self) -> int:
         """Return the width of what the LayerNorm of the embeddings reads."""
         return self.hidden_size if self.norm_after_projection else self.added_embedding_width

@@ -1,7 +1,6 @@
 """The bottleneck of an encoder layer (Sun et al. 2020, arXiv:2004.02984, section 3.1)."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 from flax import nnx
@@ -10,11 +9,10 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
-from bert_jax.modeling.encoder_layer import EncoderLayer, last_feed_forward
+from bert_jax.modeling.encoder_layer import EncoderLayer, constrained
 from bert_jax.modeling.layers import Dense, LayerNorm
-from bert_jax.modeling.parts import attention_of, feed_forward_of
+from bert_jax.modeling.parts import feed_forward_of
 from bert_jax.modeling.positions import Positions
-from bert_jax.sharding import constrain
 
 
 class Bottleneck(nnx.Module):
@@ -65,33 +63,29 @@ class BottleneckLayer(EncoderLayer):
     """
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs, last_block: Callable[..., nnx.Module] | None = None):
-        self.attention = attention_of(config)(config, rngs=rngs)  # in the order of the draws of fresh parameters
-        self.num_between = config.num_feedforward_networks - 1
-        for i in range(self.num_between):
-            setattr(self, f"ffn_{i}", feed_forward_of(config)(config, rngs=rngs))
-        self.mlp: Any = last_block(rngs=rngs) if last_block else last_feed_forward(config, rngs)
+        super().__init__(config, rngs, last_block)
         if config.intra_bottleneck_size:
             self.bottleneck = Bottleneck(config, rngs=rngs)
 
-    def __call__(
-        self,
-        x: jax.Array,
-        plan: AttentionPlan,
-        is_first: jax.Array | bool | None,
-        dropout_key: jax.Array | None,
-        compute: Compute,
-    ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
-        keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        wide, inputs, drops, at = x, None, (keys[1], keys[2]), plan.query_positions
-        if hasattr(self, "bottleneck"):
-            x, inputs = self.bottleneck.narrow(wide, at, compute)
-            drops = (None, None)
-        x, probabilities, projected = self.attention(x, plan, is_first, (keys[0], drops[0]), compute, inputs)
-        length = "length" if at is None else None
-        x = constrain(x, "batch", length, "embed")
+    def add_blocks(self, config: BertConfig, rngs: nnx.Rngs) -> None:
+        self.num_between = config.num_feedforward_networks - 1
+        for i in range(self.num_between):
+            setattr(self, f"ffn_{i}", feed_forward_of(config)(config, rngs=rngs))
+
+    def between(self, x: jax.Array, compute: Compute, at: Positions | None) -> jax.Array:
         for i in range(self.num_between):
             x = getattr(self, f"ffn_{i}")(x, None, compute, at)
-        x = self.mlp(x, drops[1], compute, at)
-        if hasattr(self, "bottleneck"):
-            x = self.bottleneck.widen(x, wide, keys[2], compute, at)
-        return constrain(x, "batch", length, "embed"), probabilities, projected
+        return x
+
+    def __call__(
+        self, x: jax.Array, plan: AttentionPlan, is_first: jax.Array | bool | None, dropout_key: jax.Array | None,
+        compute: Compute,
+    ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:  # fmt: skip
+        if not hasattr(self, "bottleneck"):
+            return super().__call__(x, plan, is_first, dropout_key, compute)
+        keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
+        at = plan.query_positions
+        y, inputs = self.bottleneck.narrow(x, at, compute)
+        y, probabilities, projected = self.attention(y, plan, is_first, (keys[0], None), compute, inputs)
+        y = self.mlp(self.between(constrained(y, plan), compute, at), None, compute, at)
+        return constrained(self.bottleneck.widen(y, x, keys[2], compute, at), plan), probabilities, projected

@@ -114,10 +114,8 @@ class Encoder(nnx.Module):
         usual, here = (last, at) if last is not None and count == 1 else (steps[0], None)  # the first layer's
         for part in beside:
             first = part.first(self, usual, FirstInputs(x, plans[0], dropout_key, compute, here)) or first
-        scans = compute.layers == "scan"
-        alone = min(period, count) if first is not None and scans else 0
         layers = Layers(rows, (keys, is_first, *own), count)
-        y, outputs = layers.run(steps, x, scans=scans, alone=alone, first=first, last=last)
+        y, outputs = layers.run(steps, x, scans=compute.layers == "scan", first=first, last=last)
         if hasattr(self, "layer_norm"):
             y = self.layer_norm(y)
         states, maps, projections = zip(*outputs, strict=True)

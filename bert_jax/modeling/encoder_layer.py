@@ -9,8 +9,8 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.feed_forward import FeedForward
 from bert_jax.modeling.parts import attention_of, feed_forward_of
+from bert_jax.modeling.positions import Positions
 from bert_jax.sharding import constrain
 
 
@@ -19,7 +19,14 @@ class EncoderLayer(nnx.Module):
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs, last_block: Callable[..., nnx.Module] | None = None):
         self.attention = attention_of(config)(config, rngs=rngs)
-        self.mlp: Any = last_block(rngs=rngs) if last_block else last_feed_forward(config, rngs)
+        self.add_blocks(config, rngs)
+        epsilon = config.embedding_mlp_norm_eps
+        self.mlp: Any = (
+            last_block(rngs=rngs) if last_block else feed_forward_of(config)(config, rngs=rngs, epsilon=epsilon)
+        )
+
+    def add_blocks(self, config: BertConfig, rngs: nnx.Rngs) -> None:
+        """Make further blocks, in kinds of layers that have them."""
 
     def __call__(
         self,
@@ -31,13 +38,15 @@ class EncoderLayer(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
         """Return `[B, S, D]` (`[B, P, D]` with query positions), attention probabilities or None, and projections."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
-        length = "length" if plan.query_positions is None else None
         x, probabilities, projected = self.attention(x, plan, is_first, (keys[0], keys[1]), compute)
-        x = constrain(x, "batch", length, "embed")
-        x = self.mlp(x, keys[2], compute, plan.query_positions)
-        return constrain(x, "batch", length, "embed"), probabilities, projected
+        x = self.between(constrained(x, plan), compute, plan.query_positions)
+        return constrained(self.mlp(x, keys[2], compute, plan.query_positions), plan), probabilities, projected
+
+    def between(self, x: jax.Array, compute: Compute, at: Positions | None) -> jax.Array:
+        """Return what the last block reads: the output of attention, or of further blocks."""
+        return x
 
 
-def last_feed_forward(config: BertConfig, rngs: nnx.Rngs) -> FeedForward:
-    """Return the last feed-forward block of a layer, whose LayerNorm may have an epsilon of its own."""
-    return feed_forward_of(config)(config, rngs=rngs, epsilon=config.embedding_mlp_norm_eps)
+def constrained(x: jax.Array, plan: AttentionPlan) -> jax.Array:
+    """Place a hidden state `[B, S or P, D]` on the mesh; P query positions are not split over devices."""
+    return constrain(x, "batch", "length" if plan.query_positions is None else None, "embed")

@@ -14,9 +14,8 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling.attention import DropoutKeys, SelfAttention, attention_projections
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
+from bert_jax.modeling.backends import by_xla, heads_apart, heads_together, random_words
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.dropout import bits_of_scores
-from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.positions import Positions
 from bert_jax.sharding import constrain
 
@@ -60,19 +59,13 @@ def global_rows(
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array]:
     """Return the context of the tokens with global attention, `[B, G, N * H]`, and its probabilities `[B, N, G, S]`."""
-    batch, count, width = projected[0].shape
-    heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
-    query, key, value = (x.reshape(batch, -1, heads, config.head_size).swapaxes(1, 2) for x in projected)
-    queries = mask.global_queries(key.shape[2])
-    bits = None
-    if dropout_key is not None and rate > 0:
-        words = jax.random.bits(dropout_key, (batch, heads, 2), jnp.uint32)
-        rows = queries.index.astype(jnp.uint32)[:, None, :, None]
-        columns = jax.lax.broadcasted_iota(jnp.uint32, (1, 1, 1, key.shape[2]), 3)
-        bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), rows, columns)
-    bias = dataclasses.replace(mask, window=None).bias(key.shape[2], queries)
-    context, probabilities = plain_attention(query, key, value, bias, bits, rate, compute)
-    return context.swapaxes(1, 2).reshape(batch, count, width), probabilities
+    batch, length, _ = projected[1].shape
+    mask = dataclasses.replace(mask, window=None)
+    plan = AttentionPlan("xla", mask, None).only(mask.global_queries(length))
+    words = random_words(config, batch, dropout_key)
+    query, key, value = (x.swapaxes(1, 2) for x in heads_apart(plan, projected, config))
+    context, probabilities = by_xla(plan, query, key, value, config, words, compute)
+    return heads_together(context), probabilities
 
 
 def put_rows(x: jax.Array, rows: jax.Array, mask: AttentionMask, at: Positions | None) -> jax.Array:

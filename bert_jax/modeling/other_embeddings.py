@@ -26,7 +26,7 @@ class OtherEmbeddings(Embeddings):
         width, added = config.embedding_width, config.added_embedding_width
         if config.task_type_vocab_size:
             self.task_type_embeddings = Embedding(config, config.task_type_vocab_size, added, rngs=rngs)
-        if width != config.hidden_size or config.embedding_projection or config.trigram_input:
+        if config.projects_embeddings:
             read = 3 * width if config.trigram_input else width
             self.projection = Dense(
                 config, read, config.hidden_size, use_bias=not config.norm_after_projection, rngs=rngs

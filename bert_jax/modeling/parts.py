@@ -31,9 +31,8 @@ _HEADS = {
 
 def embeddings_of(config: BertConfig) -> type[Embeddings]:
     """Return the embedding layer."""
-    projected = config.embedding_width != config.hidden_size or config.embedding_projection or config.trigram_input
     others = config.rescale_embeddings or config.token_dropout or config.task_type_vocab_size
-    if projected or others or config.position_embedding_type == "sinusoidal":
+    if config.projects_embeddings or others or config.position_embedding_type == "sinusoidal":
         from bert_jax.modeling.other_embeddings import OtherEmbeddings
 
         return OtherEmbeddings

@@ -106,18 +106,16 @@ class Layers:
         self.rows, self.others, self.count = rows, others, count
 
     def run(
-        self, steps: Sequence[Step], x: jax.Array, *, scans: bool, alone: int = 0,
-        first: Step | None = None, last: Step | None = None,
-    ) -> tuple[jax.Array, list[Any]]:  # fmt: skip
+        self, steps: Sequence[Step], x: jax.Array, *, scans: bool, first: Step | None, last: Step | None
+    ) -> tuple[jax.Array, list[Any]]:
         """Return the last hidden state, and the outputs of each layer.
 
         Args:
             steps: those of the first layers, repeated for later layers.
             x: the hidden state `[B, S, D]`.
             scans: whether layers in complete repetitions of the steps are scanned; otherwise one follows the other.
-            alone: number of first layers that are not scanned.
-            first: in place of the first layer's step; the first layer must then be alone, or none be scanned.
-            last: in place of the last layer's step, where that layer is not scanned.
+            first: in place of the first layer's step, or None; the first repetition of the steps is then not scanned.
+            last: in place of the last layer's step, where that layer is not scanned, or None.
         """
         period, outputs = len(steps), []
 
@@ -132,6 +130,7 @@ class Layers:
                 outputs.append(y)
             return x
 
+        alone = min(period, self.count) if scans and first is not None else 0
         whole = (self.count - alone) // period * period if scans else 0
         if alone:
             x = one_by_one(x, 0, alone)
