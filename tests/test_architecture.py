@@ -17,18 +17,31 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 RECIPES = sorted((ROOT / "configs").glob("*.py"))
 MOST_LINES = 400
 
-# Each part imports only from the parts before it.
+# Each part imports only from the parts before it. A family's file is a part of its own, which the registry in
+# `families/__init__.py` imports by name.
 ORDER = (
     "process", "compilers", "synonyms", "errors", "extras", "notebook", "program_cache", "storage", "model_files",
-    "families", "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes", "inference",
-    "reports", "metrics", "tasks", "evaluation", "training", "compression", "export", "planning", "serving", "demo",
-    "cli", "__main__",
+    "head_names", "families", "config", "sharding", "modeling", "tokenization", "data", "conversion", "family",
+    "recipes", "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "export",
+    "planning", "serving", "demo", "cli", "__main__",
 )  # fmt: skip
 
 
 def part_of(path):
-    """`bert_jax/tasks/base.py` -> `tasks`; `bert_jax/sharding.py` -> `sharding`."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    """`bert_jax/tasks/base.py` -> `tasks`; `bert_jax/sharding.py` -> `sharding`; a family's file -> `family`."""
+    return part_of_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+
+
+def part_of_module(name):
+    """`bert_jax.tasks.base.Task` -> `tasks`; `bert_jax.families.roberta` -> `family`."""
+    part, *further = name.split(".")[1:]
+    return "family" if part == "families" and {*further[:1]} & FAMILY_FILES else part
+
+
+# Families that are a file, or a folder, of `families/`.
+FAMILY_FILES = {path.stem for path in (PACKAGE / "families").iterdir() if path.stem[:1] != "_"} - {
+    "base", "describe", "names",
+}  # fmt: skip
 
 
 def imports(path, nodes=ast.walk):
@@ -49,15 +62,19 @@ def test_imports_run_one_way(path):
     assert part in ORDER, f"{part} has no place in ORDER: decide what it may import"
     for name in imports(path):
         if name.startswith("bert_jax."):
-            other = name.split(".")[1]
+            other = part_of_module(name)
             if other in ORDER:
                 assert ORDER.index(other) <= ORDER.index(part), f"{path}: {part} imports {name}"
+                if other == part == "family":
+                    family = name.split(".")[2]
+                    assert family == "bert" or family in path.parts, f"{path}: a family imports {name}"
+                else:
+                    assert other != "family", f"{path} imports {name}: families are found by name"
 
 
 # Names that each module of a registry defines: name -> (the modules that may define it, the registry).
 INTERFACES = {
     **dict.fromkeys(("HEAD", "build", "abstract_task"), (("tasks/*.py",), "tasks.TASKS")),
-    "NAMES": (("conversion/names/*.py",), "conversion.names.NAME_TABLES"),
     **dict.fromkeys(
         ("open_tensors", "begins", "renamed", "write"),
         (("conversion/formats/*.py",), "conversion.weights.WEIGHT_FORMATS"),

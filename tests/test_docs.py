@@ -14,8 +14,8 @@ from bert_jax.cli import build_parser
 from bert_jax.cli.describe import as_page as command_line_page
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
-from bert_jax.model_files.describe import model_files_page as model_files_page
-from bert_jax.model_files.describe import tables as model_files_tables
+from bert_jax.families.describe import model_files_page as model_files_page
+from bert_jax.families.describe import tables as model_files_tables
 from bert_jax.modeling import Bert
 from bert_jax.recipes.definitions import KEYS
 from bert_jax.recipes.describe import recipes_page

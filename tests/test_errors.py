@@ -6,9 +6,9 @@ from bert_jax.cli import build_parser
 from bert_jax.conversion.huggingface import SAVED_DTYPES
 from bert_jax.errors import MAX_MESSAGE, InputError, did_you_mean, printable
 from bert_jax.families import FAMILIES
+from bert_jax.head_names import HEADS
 from bert_jax.inference.pipelines import PIPELINES
 from bert_jax.metrics.scores import METRICS
-from bert_jax.modeling.head_names import HEADS
 from bert_jax.planning.slices import CHIPS
 from bert_jax.recipes import OPTIMIZER_CHOICES, RECIPES, SCHEDULE_CHOICES
 from bert_jax.recipes.definitions import KEYS

@@ -18,9 +18,9 @@ from bert_jax.config.values import (
     shortest_period,
 )
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.families import FAMILIES, family_of
+from bert_jax.families import FAMILIES, config_keys, family_of
 from bert_jax.model_files import check_keys
-from bert_jax.model_files.config import NOT_CARRIED, config_keys
+from bert_jax.model_files.config import NOT_CARRIED
 from bert_jax.model_files.labels import read_classes
 from bert_jax.storage import hub
 
@@ -119,6 +119,19 @@ class BertConfig(EncoderConfig):
     def transform_width(self) -> int:
         """Return the width of the masked-LM head's transform, and of its output matrix."""
         return self.hidden_size if self.wide_decoder else self.embedding_width
+
+    def summary_of(self, head: str) -> str | None:
+        """Return the layer between the encoder and a head: one of `bert_jax.config.values.SUMMARIES`, or None."""
+        match head:
+            case "pretraining" | "next_sentence":
+                return "pooler"
+            case "sequence_classification":
+                return self.classifier_summary
+            case "multiple_choice":
+                return self.choice_summary
+            case "token_classification" | "question_answering" if self.classifier_summary == "transform":
+                return "transform"
+        return None
 
     @property
     def poolings(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The values that the fields of `BertConfig` may have, alone and together."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean, printable
@@ -29,8 +29,8 @@ SPARSE_POOLINGS = (*SPLADE_POOLINGS, "lexical")  # lexical: a weight of each tok
 LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
 POS_ATT_TYPES = ("c2p", "p2c")  # content to position, position to content
 SUMMARIES = ("pooler", "tanh", "relu", "gelu", "hidden_act", "transform")
-CHOICES: dict[str, tuple[str, ...]] = {
-    "family": tuple(FAMILIES),
+CHOICES: dict[str, Collection[str]] = {
+    "family": FAMILIES,
     "hidden_act": ACTIVATION_NAMES,
     "conv_act": ACTIVATION_NAMES,
     "head_act": ACTIVATION_NAMES,

@@ -13,8 +13,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.conversion.formats import safetensors_files, torch_files
-from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys

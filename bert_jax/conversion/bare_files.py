@@ -13,12 +13,12 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import evidence
 from bert_jax.conversion.foreign_kinds import refuse_foreign_directory, refuse_foreign_file
-from bert_jax.conversion.names import NAME_TABLES, Names
-from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.weights import Weights, open_weight_file, open_weights
 from bert_jax.errors import InputError, logger
 from bert_jax.families import FAMILIES, Json, architectures_of
-from bert_jax.modeling.head_names import CLASSIFIERS
+from bert_jax.families.names import Names
+from bert_jax.head_names import CLASSIFIERS
 from bert_jax.tokenization import has_tokenizer
 
 _log = logger(__name__)
@@ -86,7 +86,7 @@ def open_bare(
     directory = _tokenizer_directory(tokenizer, where, path)
     prefix, own, others = _split(_without_wrappers(weights.tensors, path), path)
     hf["model_type"] = family = family or _family(hf, prefix, own, others, directory, where)
-    names = NAME_TABLES[family]
+    names = FAMILIES[family].names
     if not is_whole:
         hf = _with_family_keys(hf, family)
         _ask(hf, family, own, where, directory)
@@ -169,7 +169,7 @@ def _split(tensors: Tensors, path: storage.Path) -> tuple[str, Tensors, Tensors]
     Raises:
         InputError: there is no encoder, or there are several, or its parameters are elsewhere.
     """
-    for bare in sorted({_word_embedding(names) for names in NAME_TABLES.values()}, key=len, reverse=True):
+    for bare in sorted({_word_embedding(family.names) for family in FAMILIES.values()}, key=len, reverse=True):
         if found := [name for name in tensors if f".{name}".endswith(f".{bare}")]:
             break
     else:
@@ -207,16 +207,17 @@ def _family(hf: Json, prefix: str, own: Tensors, others: Tensors, directory: sto
     """
     if hf.get("model_type") is not None or hf.get("architectures"):
         return evidence.settle_family(hf, own, set(), where)
-    of_prefix = {f".{names.prefix}": family for family, names in reversed(NAME_TABLES.items())}
+    of_prefix: dict[str, str] = {}
+    for name, kind in FAMILIES.items():  # of several families with one prefix, that which it names
+        if kind.names.prefix == f"{name}." or f".{kind.names.prefix}" not in of_prefix:
+            of_prefix[f".{kind.names.prefix}"] = name
     ending = next((ending for ending in of_prefix if f".{prefix}".endswith(ending) and ending not in _USUAL), "")
     family = evidence.family_shown(own) or of_prefix.get(ending) or evidence.family_shown(others)
     types = own.get("embeddings.token_type_embeddings.weight")
     if family in (None, "bert") and types is not None and types.shape[:1] == (1,):
         family = "roberta"
-    if family == "roberta" and any(path.name == "sentencepiece.bpe.model" for path in _files(directory)):
-        family = "xlm-roberta"
-    family = family or "bert"
-    if not f".{prefix}".endswith(f".{NAME_TABLES[family].prefix}"):
+    family = evidence.of_vocabulary(family, (path.name for path in _files(directory))) if family else "bert"
+    if not f".{prefix}".endswith(f".{FAMILIES[family].names.prefix}"):
         _log.warning("%s: read as model_type %r, by its tensors; if it is another, set model_type", where, family)
     return family
 
@@ -239,7 +240,7 @@ def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: st
             "not tell all of it, found none"
         )
     keys = FAMILIES[family].keys
-    columns = own[_word_embedding(NAME_TABLES[family])].shape[-1]
+    columns = own[_word_embedding(FAMILIES[family].names)].shape[-1]
     usual = {"num_attention_heads": max(1, columns // _COLUMNS_A_HEAD), "hidden_act": "gelu", "layer_norm_eps": 1e-12}
     usual |= {field: value for field, value in FAMILIES[family].defaults.items() if field in usual}
     missing = [keys[field] for field in _ASKED if field in keys and hf.get(keys[field]) is None]
@@ -255,15 +256,11 @@ def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: st
 
 def _check_layers(names: Names, tensors: Tensors, family: str, path: storage.Path) -> None:
     """Raise InputError when a layer has a tensor that the family does not have, such as relative positions."""
-    known = {re.sub(r"\{\w+\}", "0", entry.theirs) for entry in names.encoder}
-    for name in tensors:
-        plain = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-        of_first_layer, numbers = re.subn(r"(?<=\.)\d+(?=\.)", "0", plain)
-        if numbers and of_first_layer not in known:
-            raise InputError(
-                f"{path}: expected the layers of a {family}, found a tensor {name!r}; if the model is another one, "
-                "give its config.json (config)"
-            )
+    if (name := evidence.unknown_layer_tensor(names, tensors)) is not None:
+        raise InputError(
+            f"{path}: expected the layers of a {family}, found a tensor {name!r}; if the model is another one, "
+            "give its config.json (config)"
+        )
 
 
 def _with_head(

@@ -8,8 +8,9 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import EmbeddingLayer
 from bert_jax.conversion.formats import torch_files
+from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
-from bert_jax.conversion.names.table import EMBEDDING_LAYER, TOKEN_WEIGHTS, Tensors
+from bert_jax.conversion.slots import EMBEDDING_LAYER, TOKEN_WEIGHTS
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
 

@@ -11,11 +11,9 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import state_dict
 from bert_jax.conversion.formats import safetensors_files
-from bert_jax.conversion.formats.lazy_tensors import LazyTensor
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.conversion.generation_settings import GenerationSettings, read_generation_settings
 from bert_jax.conversion.huggingface import SAVED_DTYPES
-from bert_jax.conversion.names import NAME_TABLES
-from bert_jax.conversion.names.table import Tensors
 from bert_jax.conversion.opening import ENCODER_DECODER_TYPE, canonical_names, is_encoder_decoder
 from bert_jax.conversion.replacing import place_of_new
 from bert_jax.conversion.weights import Weights, open_weights
@@ -70,7 +68,7 @@ def load_encoder_decoder(path: storage.PathLike) -> LoadedEncoderDecoder:
     with open_weights(directory) as weights:
         encoder, decoder = (_config(parts[name], where, name) for name in ("encoder", "decoder"))
         tensors = {name: _own_tensors(weights, f"{name}.", parts[name]["model_type"]) for name in parts}
-        kernel = f"{NAME_TABLES[encoder.family].prefix}pooler.dense.weight"
+        kernel = f"{FAMILIES[encoder.family].names.prefix}pooler.dense.weight"
         try:
             model = EncoderDecoder(encoder.replace(pooler=kernel in tensors["encoder"]), decoder)
         except InputError as error:
@@ -95,9 +93,9 @@ def _part(content: Mapping[str, Any], name: str, where: storage.Path) -> dict[st
     found = content.get(name)
     if not isinstance(found, dict):
         raise InputError(f"{where}: {name}: expected a config of a model, found {type(found).__name__}")
-    family = found.get("model_type")
-    if family not in NAME_TABLES or FAMILIES[family].has_own_code:
-        raise InputError(f"{where}: {name}: model_type: expected a family of encoders, found {family!r}")
+    stated = found.get("model_type")
+    if (family := FAMILIES.named(stated)) is None or family.has_own_code:
+        raise InputError(f"{where}: {name}: model_type: expected a family of encoders, found {stated!r}")
     for key in _OF_DECODER if name == "decoder" else ():
         if found.get(key) is not True:
             raise InputError(f"{where}: decoder: {key}: expected true, found {found.get(key)!r}")
@@ -122,7 +120,7 @@ def _generation_keys(directory: storage.Path, content: Mapping[str, Any]) -> dic
 
 def _own_tensors(weights: Weights, prefix: str, family: str) -> Tensors:
     own = {name.removeprefix(prefix): x for name, x in weights.tensors.items() if name.startswith(prefix)}
-    return canonical_names(own, NAME_TABLES[family], weights.where)
+    return canonical_names(own, FAMILIES[family].names, weights.where)
 
 
 def _read(model: Bert, tensors: Tensors, weights: Weights) -> Params:
@@ -180,7 +178,7 @@ def save_encoder_decoder(
         kernel, bias = (np.asarray(params["projection"][name], kind) for name in ("kernel", "bias"))
         for name, values in (("weight", np.ascontiguousarray(kernel.T)), ("bias", bias)):
             tensors[f"{_PROJECTION}.{name}"] = LazyTensor(values.shape, kind, functools.partial(np.asarray, values))
-    classes = NAME_TABLES[model.decoder_config.family]
+    classes = FAMILIES[model.decoder_config.family].names
     described = {
         "architectures": [_CLASS],
         "model_type": ENCODER_DECODER_TYPE,

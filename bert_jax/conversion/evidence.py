@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from bert_jax import storage
-from bert_jax.conversion.names import NAME_TABLES, PLACEHOLDERS, Names, numbers_of
-from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.formats.lazy_tensors import Tensors
+from bert_jax.conversion.slots import PLACEHOLDERS, numbers_of
 from bert_jax.errors import InputError, logger
-from bert_jax.families import FAMILIES, Json, architectures_of, family_of
+from bert_jax.families import FAMILIES, Json, architectures_of, family_of, of_model_type
+from bert_jax.families.names import Names
 
 _log = logger(__name__)
 # Prefixes that wrappers add to tensor names: DataParallel, torch.compile, Lightning, DeepSpeed, sentence-transformers.
@@ -27,40 +28,6 @@ _SHOWN_BY = (
     ("intermediate_size", "encoder/layers/mlp/down/kernel", 1),
     ("num_attention_heads", "encoder/relative_attention_bias/embedding", 1),
 )
-# Patterns of tensor names that only one family has; the first match decides.
-_SIGNS = (
-    (r"(^|\.)layer\.\d+\.attention\.self\.layer_norm_q\.", "jina-bert-qk"),
-    (r"(^|\.)layer\.\d+\.mlp\.gated_layers\.", "jina-bert"),
-    (r"(^|\.)layers\.\d+\.mlp\.experts\.", "nomic-moe"),
-    (r"(^|\.)layers\.\d+\.(mixer\.Wqkv|mlp\.fc1)\.", "jina_embeddings_v3"),
-    (r"^(gte|new)\.|\.attention\.qkv_proj\.|(^|\.)layers\.\d+\.self_attn\.q_proj\.bias", "gte"),
-    (r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.", "modernbert"),
-    (r"(^|\.)layers\.\d+\.input_layernorm\.", "eurobert"),
-    (r"(^|\.)encoder\.layers\.\d+\.|(^|\.)layers\.\d+\.(self_attn|post_attention_layernorm)\.", "nomic_bert"),
-    (r"(^|\.)transformer\.layer\.\d+\.", "distilbert"),
-    (r"(^|\.)albert_layer_groups\.\d+\.", "albert"),
-    (r"^mobilebert\.|(^|\.)embeddings\.embedding_transformation\.", "mobilebert"),
-    (r"(^|\.)layer\.\d+\.attention\.attn\.", "mpnet"),
-    (r"(^|\.)layer\.\d+\.attention\.self\.in_proj\.", "deberta"),
-    (r"(^|\.)layer\.\d+\.attention\.self\.query_proj\.", "deberta-v2"),
-    (r"(^|\.)layer\.\d+\.attention\.self\.query_global\.", "longformer"),
-    (r"^bert\.pooler\.weight$|^qa_classifier\.", "big_bird"),
-    (r"(^|\.)layer\.\d+\.attention\.self_attn_layer_norm\.", "xlm-roberta-xl"),
-    (r"(^|\.)layer\.\d+\.attention\.ln\.", "megatron-bert"),
-    (r"(^|\.)layer\.\d+\.intermediate\.LayerNorm\.", "roberta-prelayernorm"),
-    (r"^roformer\.|(^|\.)encoder\.embed_positions\.", "roformer"),
-    (r"(^|\.)transformer_encoder\.\d+\.", "neobert"),
-    (r"(^|\.)emb_layer_norm_after\.", "esm"),
-    (r"^data2vec_text\.", "data2vec-text"),
-    (r"^ernie\.|(^|\.)task_type_embeddings\.", "ernie"),
-    (r"^electra\.|^embeddings_project\.|^(generator|discriminator)_predictions\.", "electra"),
-    (r"^roberta\.|^lm_head\.", "roberta"),
-    (r"^bert\.|^cls\.", "bert"),
-)
-# Tokenizer files that distinguish families whose layers have the same tensor names.
-_VOCABULARIES = (
-    ("sentencepiece.bpe.model", "xlm-roberta"), ("merges.txt", "roberta"), ("vocab.txt", "bert"),
-)  # fmt: skip
 
 
 class Size(NamedTuple):
@@ -71,17 +38,18 @@ class Size(NamedTuple):
     shape: tuple[int, ...]
 
 
-def without_wrappers(tensors: Tensors, where: object) -> Tensors:
+def without_wrappers(tensors: Tensors, hf: Json, where: object) -> Tensors:
     """Remove the prefixes that wrappers such as DataParallel add to tensor names.
 
     Raises:
         InputError: two tensors have the same name after that.
     """
-    roots = {root for names in NAME_TABLES.values() for root in (names.prefix.split(".")[0], *_roots(names))} - {
-        "model"
-    }
+    family = FAMILIES.named(hf.get("model_type"))
+    if family is not None and _begins_with(tensors, _roots(family.names)):
+        return tensors
+    roots = {root for family in FAMILIES.values() for root in _roots(family.names)}
     for _ in range(len(_WRAPPERS)):
-        if any(name.split(".")[0] in roots for name in tensors):
+        if _begins_with(tensors, roots):
             break
         found: Tensors = {}
         for name, tensor in tensors.items():
@@ -94,9 +62,14 @@ def without_wrappers(tensors: Tensors, where: object) -> Tensors:
     return tensors
 
 
+def _begins_with(tensors: Tensors, roots: set[str]) -> bool:
+    return any(name.split(".")[0] in roots for name in tensors)
+
+
 def _roots(names: Names) -> set[str]:
-    """Return the first parts of the tensor names of a bare encoder."""
-    return {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
+    """Return the first parts of the tensor names of a model, and of a bare encoder."""
+    bare = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
+    return (bare | {names.prefix.split(".")[0]}) - {"model"}  # which wrappers add too
 
 
 def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: storage.Path) -> str:
@@ -105,22 +78,22 @@ def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: stor
     Raises:
         InputError: config.json contradicts itself, or the family cannot be determined.
     """
+    names, stated = list(tensors), hf.get("model_type")
     narrow = hf.get("embedding_size", hf.get("hidden_size")) != hf.get("hidden_size")
-    others = ("albert_layer_groups.", "embedding_transformation.")  # of other families with narrow embeddings
-    if hf.get("model_type") is None and narrow and not any(part in name for part in others for name in tensors):
-        return "electra"  # a BERT with narrow embeddings has ELECTRA's architecture
-    names = list(tensors)
-    for sign, family in _SIGNS:  # tensors tell a family from that whose model_type it has
-        shared = FAMILIES[family].model_type
-        if shared and hf.get("model_type") in (None, shared) and any(re.search(sign, name) for name in names):
-            return family
-    if hf.get("model_type") is not None or _names_a_family(hf, where):
+    if stated is None and narrow and not any(_has(kind.sign, names) for kind in FAMILIES.values()):
+        return next(kind.name for kind in FAMILIES.values() if kind.narrow_embeddings)
+    described = of_model_type(hf)
+    if described is None or unknown_layer_tensor(FAMILIES[described].names, names):
+        for family, kind in FAMILIES.items():  # tensors tell a family from that whose model_type it has
+            if kind.model_type and stated in (None, kind.model_type) and _has(kind.sign, names):
+                return family
+    if stated is not None or _names_a_family(hf, where):
         return family_of(hf, where)
     if shown := family_shown(names):
-        return "xlm-roberta" if shown == "roberta" and "sentencepiece.bpe.model" in files else shown
+        return of_vocabulary(shown, files)
     if any(re.match(r"encoder\.layer\.\d+\.attention\.self\.", name) for name in names):
-        for file, family in _VOCABULARIES:
-            if file in files:
+        for family, kind in reversed(list(FAMILIES.items())):
+            if kind.vocabulary_file in files:
                 return family
     raise InputError(
         f"{where}: expected a model_type, found none, and neither architectures nor the names of the tensors say "
@@ -131,7 +104,34 @@ def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: stor
 def family_shown(names: Iterable[str]) -> str | None:
     """Return the family of which tensor names are a sign; None if they are those of several families."""
     names = list(names)
-    return next((family for sign, family in _SIGNS if any(re.search(sign, name) for name in names)), None)
+    signs = [(kind.sign, family) for family, kind in FAMILIES.items()]
+    # BERT's own names come last: some files of other families have them too.
+    signs += sorted(
+        ((kind.common_sign, family) for family, kind in FAMILIES.items()), key=lambda sign: sign[1] == "bert"
+    )
+    return next((family for sign, family in signs if _has(sign, names)), None)
+
+
+def _has(sign: str, names: Iterable[str]) -> bool:
+    return bool(sign) and any(re.search(sign, name) for name in names)
+
+
+def of_vocabulary(family: str, files: Iterable[str]) -> str:
+    """Return the family with the same tensor names whose vocabulary is among the files, or the family itself."""
+    files, entries = set(files), FAMILIES[family].names.encoder
+    alike = (name for name, kind in reversed(list(FAMILIES.items())) if kind.names.encoder == entries)
+    return next((name for name in alike if FAMILIES[name].vocabulary_file in files), family)
+
+
+def unknown_layer_tensor(names: Names, tensors: Iterable[str]) -> str | None:
+    """Return a tensor of a layer that a table of names does not have, such as relative positions; None = no such."""
+    known = {re.sub(r"\{\w+\}", "0", entry.theirs).removeprefix(names.prefix) for entry in names.encoder}
+    for name in tensors:
+        plain = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)).removeprefix(names.prefix)
+        of_first_layer, numbers = re.subn(r"(?<=\.)\d+(?=\.)", "0", plain)
+        if numbers and of_first_layer not in known:
+            return name
+    return None
 
 
 def _names_a_family(hf: Json, where: object) -> bool:
@@ -161,7 +161,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
     hf = dict(hf)
     if "legacy" in keys and any(name.startswith("lm_predictions.") for name in tensors):
         hf.setdefault("legacy", False)  # the files of DeBERTa's authors do not have the key
-    for field, size in _sizes(NAME_TABLES[family], tensors):
+    for field, size in _sizes(FAMILIES[family].names, tensors):
         if (key := keys.get(field)) is None:
             continue
         said = hf.get(key)
@@ -178,8 +178,8 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
                 raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
             hf[keys[field]] = kind.assumed[field]
             _log.warning("%s: no %s: %s, the default of transformers", where, keys[field], kind.assumed[field])
-    _check_head_size(hf, keys["num_attention_heads"], NAME_TABLES[family], tensors, where)
-    table, names = "embeddings/position_embeddings/embedding", NAME_TABLES[family]
+    _check_head_size(hf, keys["num_attention_heads"], FAMILIES[family].names, tensors, where)
+    table, names = "embeddings/position_embeddings/embedding", FAMILIES[family].names
     has_speeds = tensor_name(names, "encoder/inverse_frequencies") in tensors  # beside them, a table is not used
     if (
         hf.get("position_embedding_type") == "rotary"

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.gliner import GlinerConfig
-from bert_jax.conversion.names.table import GLINER_ENCODER, Tensors
+from bert_jax.conversion.formats.lazy_tensors import Tensors
+from bert_jax.conversion.slots import GLINER_ENCODER
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.gliner import GLINER

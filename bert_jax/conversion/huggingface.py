@@ -13,18 +13,19 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
 from bert_jax.conversion.bare_files import ConfigLike
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.gliner import GLINER_FILE, gliner_json
-from bert_jax.conversion.names import NAME_TABLES
-from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.opening import is_encoder_decoder, open_model
 from bert_jax.conversion.record import write_record
 from bert_jax.conversion.replacing import place_of_new
+from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger
+from bert_jax.families import FAMILIES
+from bert_jax.head_names import GLINER_HEAD
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.generation import GENERATION
 from bert_jax.modeling import Bert, EncoderDecoder, Params
-from bert_jax.modeling.head_names import GLINER_HEAD
 
 _log = logger(__name__)
 _GENERATION = "generation_config.json"
@@ -290,7 +291,7 @@ def _write_directory(
 ) -> None:
     if model.head == "sparse_embedding" and model.config.pooling == "lexical":
         raise InputError(f"{directory}: expected another model to write, found weights of tokens of BGE-M3")
-    architecture = NAME_TABLES[model.config.family].architecture_of(model.head)
+    architecture = FAMILIES[model.config.family].names.architecture_of(model.head)
     described = model.config.to_hf(architecture or "") | {"dtype": dtype}
     for key in sentence_transformers.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
         described.pop(key, None)

@@ -21,17 +21,18 @@ from bert_jax.conversion import (
     state_dict,
 )
 from bert_jax.conversion.foreign_kinds import refuse_foreign_directory
+from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.generated import read_generated
-from bert_jax.conversion.names import NAME_TABLES, Names
-from bert_jax.conversion.names.table import EMBEDDING_LAYER, Tensors
 from bert_jax.conversion.relation_settings import read_relation_settings
+from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.task_adapters import TaskAdapters, find_adapters
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.conversion.weights import Weights, is_weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES, architectures_of
+from bert_jax.families.names import Names
+from bert_jax.head_names import CLASSIFIERS, DECODER_HEAD, EMBEDDING_HEADS, GLINER_HEAD, NAMED_CLASSIFIERS
 from bert_jax.modeling import HEADS, Bert
-from bert_jax.modeling.head_names import CLASSIFIERS, DECODER_HEAD, EMBEDDING_HEADS, GLINER_HEAD, NAMED_CLASSIFIERS
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
@@ -112,7 +113,7 @@ def open_model(
             found = _open_plain(directory, family, stack, task, settings)
         hf, where, weights, directory, own, task = found
         directory = directory if tokenizer is None else bare_files.given_tokenizer(tokenizer)
-        names = NAME_TABLES[hf["model_type"]]
+        names = FAMILIES[hf["model_type"]].names
         saved_head = layout.head if layout and layout.head in EMBEDDING_HEADS else None
         projection = None if layout else multi_vector_encoders.stanford_projection(hf, weights.tensors)
         saved_head = saved_head or ("multi_vector" if projection else GLINER_HEAD if described else None)
@@ -233,7 +234,7 @@ def _open_plain(
         raise InputError(f"{where}: {expected}: bert_jax.pipeline('text2text-generation', ...), bert-jax text2text")
     found = stack.enter_context(open_weights(directory))
     tensors = found.tensors if gliner_files is None else gliner.encoder_tensors(found.tensors)
-    tensors = evidence.without_wrappers(tensors, found.where)
+    tensors = evidence.without_wrappers(tensors, hf, found.where)
     directory = directory if gliner_files is None else gliner_files.tokenizer
     weights = dataclasses.replace(found, tensors=tensors)
     return _describe(hf, where, weights, directory, files, family, stack, task, settings)
@@ -281,7 +282,7 @@ def _describe(
         hf = {key: value for key, value in hf.items() if key != "architectures" or family == hf.get("model_type")}
     family = family or evidence.settle_family(hf, tensors, files, where)
     own = find_adapters(hf, where.parent, where, FAMILIES[family].has_task_adapters)
-    task, names = own.chosen(task, settings), NAME_TABLES[family]
+    task, names = own.chosen(task, settings), FAMILIES[family].names
     tensors = canonical_names(own.merged(tensors, task), names, found.where)
     tensors = own.merged_folder(tensors, task, lambda part: canonical_names(part, names, where), stack)
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
@@ -307,7 +308,7 @@ def _open_adapter(
     if adapters.is_adapter(base_directory) and not is_beside:
         raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_directory}")
     hf, where, weights, _, own, task = _open_plain(base_directory, family, stack, task)
-    names = NAME_TABLES[hf["model_type"]]
+    names = FAMILIES[hf["model_type"]].names
     adapter = stack.enter_context(adapters.open_adapter(directory, content))
     replaced, updates = (canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
     tensors = adapters.merged(weights.tensors, replaced, updates, adapter.where)

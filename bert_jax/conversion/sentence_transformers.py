@@ -9,9 +9,9 @@ from bert_jax.config import BertConfig
 from bert_jax.config.values import POOLINGS, EmbeddingLayer
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, SIMILARITIES, TextSettings
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.head_names import EMBEDDING_HEADS
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
-from bert_jax.modeling.head_names import EMBEDDING_HEADS
 
 # Keys of older files -> pooling, in the order in which the vectors of several poolings are concatenated.
 POOLING_KEYS = {

@@ -12,12 +12,13 @@ import numpy as np
 
 from bert_jax import program_cache, storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.conversion.names import NAME_TABLES, PLACEHOLDERS, Names, Slot, numbers_of, slots
-from bert_jax.conversion.names.table import GLINER_ENCODER, GLINER_NAMES, Tensors
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
+from bert_jax.conversion.slots import GLINER_ENCODER, GLINER_NAMES, PLACEHOLDERS, Slot, numbers_of, slots
 from bert_jax.errors import InputError
+from bert_jax.families import FAMILIES
+from bert_jax.families.names import Names
+from bert_jax.head_names import DECODER_HEAD, GLINER_HEAD
 from bert_jax.modeling import Bert, Params
-from bert_jax.modeling.head_names import DECODER_HEAD, GLINER_HEAD
 from bert_jax.modeling.positions import sinusoids
 
 # Parameters of a trained BERT are far smaller than this; a flipped exponent bit makes them far larger.
@@ -113,7 +114,7 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
 
 def names_of(model: Bert) -> Names:
     """Return the table of names of a model's family. Raises InputError when the family lacks the model's head."""
-    names = NAME_TABLES[model.config.family]
+    names = FAMILIES[model.config.family].names
     if names.architecture_of(model.head) is None:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")

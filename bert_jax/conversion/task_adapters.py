@@ -11,8 +11,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.conversion import adapters
-from bert_jax.conversion.formats.lazy_tensors import LazyTensor
-from bert_jax.conversion.names.table import Tensors
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger, printable
 

@@ -1,77 +1,117 @@
-"""The families of encoders: the `BertConfig` switches of each, and the keys of its Hugging Face `config.json`.
+"""The families of encoders. Each is a file here, or of another package, and `FAMILIES` finds it by name.
 
-A family is a choice of `BertConfig`'s switches. The encoder depends on the switches only, never on the family. The
-tensor names of families are in `bert_jax.conversion.names`.
+A family's file says what its `config.json` says, the names of its tensors, its sizes, its tokenizer, and by what its
+weights are known. A file is imported when its family is looked up, so that a BERT imports that of BERT alone.
 """
 
+import functools
+import importlib
+import pkgutil
 import re
+from collections.abc import Iterator, Mapping
+from importlib import metadata
 from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families.base import Family, Json, shown
-from bert_jax.families.bert import (
-    ALBERT_FAMILY,
-    BERT_FAMILY,
-    DISTILBERT_FAMILY,
-    ELECTRA_FAMILY,
-    ERNIE_FAMILY,
-    MEGATRON_BERT_FAMILY,
-)
-from bert_jax.families.big_bird import BIG_BIRD_FAMILY
-from bert_jax.families.deberta import DEBERTA_FAMILY, DEBERTA_V2_FAMILY
-from bert_jax.families.esm import ESM_FAMILY
-from bert_jax.families.eurobert import EUROBERT_FAMILY
-from bert_jax.families.gte import GTE_FAMILY
-from bert_jax.families.jina_bert import JINA_BERT_FAMILY, JINA_BERT_QK_FAMILY
-from bert_jax.families.jina_v3 import JINA_V3_FAMILY
-from bert_jax.families.longformer import LONGFORMER_FAMILY
-from bert_jax.families.mobilebert import MOBILEBERT_FAMILY
-from bert_jax.families.modernbert import MODERNBERT_FAMILY
-from bert_jax.families.mpnet import MPNET_FAMILY
-from bert_jax.families.neobert import NEOBERT_FAMILY
-from bert_jax.families.nomic_bert import NOMIC_BERT_FAMILY
-from bert_jax.families.nomic_moe import NOMIC_MOE_FAMILY
-from bert_jax.families.roberta import (
-    CAMEMBERT_FAMILY,
-    DATA2VEC_TEXT_FAMILY,
-    ROBERTA_FAMILY,
-    ROBERTA_PRELAYERNORM_FAMILY,
-    XLM_ROBERTA_FAMILY,
-    XLM_ROBERTA_XL_FAMILY,
-)
-from bert_jax.families.roformer import ROFORMER_FAMILY
+from bert_jax.model_files.config import GENERATION_IN_CONFIG, SHARED_BY_FAMILIES
+from bert_jax.model_files.keys import FileKey
 
-FAMILIES: dict[str, Family] = {
-    "bert": BERT_FAMILY,
-    "distilbert": DISTILBERT_FAMILY,
-    "roberta": ROBERTA_FAMILY,
-    "xlm-roberta": XLM_ROBERTA_FAMILY,
-    "camembert": CAMEMBERT_FAMILY,
-    "data2vec-text": DATA2VEC_TEXT_FAMILY,
-    "roberta-prelayernorm": ROBERTA_PRELAYERNORM_FAMILY,
-    "xlm-roberta-xl": XLM_ROBERTA_XL_FAMILY,
-    "ernie": ERNIE_FAMILY,
-    "megatron-bert": MEGATRON_BERT_FAMILY,
-    "albert": ALBERT_FAMILY,
-    "mobilebert": MOBILEBERT_FAMILY,
-    "electra": ELECTRA_FAMILY,
-    "mpnet": MPNET_FAMILY,
-    "nomic_bert": NOMIC_BERT_FAMILY,
-    "modernbert": MODERNBERT_FAMILY,
-    "deberta": DEBERTA_FAMILY,
-    "deberta-v2": DEBERTA_V2_FAMILY,
-    "eurobert": EUROBERT_FAMILY,
-    "esm": ESM_FAMILY,
-    "neobert": NEOBERT_FAMILY,
-    "roformer": ROFORMER_FAMILY,
-    "longformer": LONGFORMER_FAMILY,
-    "big_bird": BIG_BIRD_FAMILY,
-    "gte": GTE_FAMILY,
-    "nomic-moe": NOMIC_MOE_FAMILY,
-    "jina_embeddings_v3": JINA_V3_FAMILY,
-    "jina-bert": JINA_BERT_FAMILY,
-    "jina-bert-qk": JINA_BERT_QK_FAMILY,
-}
+ENTRY_POINTS = "bert_jax.families"  # group of the entry points of other packages: name -> `module:FAMILY`
+_MACHINERY = ("base", "describe", "names")  # modules here that are no family's
+
+
+class _Families(Mapping[str, Family]):
+    """The families by name: those of other packages, which are asked first, BERT, and the others here by file.
+
+    A lookup imports the file of that name, and those of all families only if there is none; iterating imports all.
+    """
+
+    def __init__(self) -> None:
+        names = {info.name for info in pkgutil.iter_modules(__path__)} - {*_MACHINERY}
+        self._files = sorted(names, key=lambda name: (name != "bert", name))
+        self._added: dict[str, Family] = {}  # by `register_family`
+
+    def __getitem__(self, name: str) -> Family:
+        first = self._added | self._read(re.sub(r"\W", "_", name))
+        return first[name] if name in first else self._all()[name]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(name)
+
+    def named(self, name: object) -> Family | None:
+        """Return the family of a name, such as a value of `config.json`; None if there is none."""
+        return self[name] if isinstance(name, str) and name in self else None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def add(self, family: Family) -> None:
+        """Add a family, or replace one that was added before."""
+        if family.name not in self._added and family.name in self:
+            raise InputError(f"register_family: expected a new name, found {family.name!r}, which a family has")
+        self._added[family.name] = family
+
+    def of_tokenizer(self, short: str) -> Family | None:
+        """Return the family that names a tokenizer class, `short` being its own name without "-" and "_", or None."""
+        file = next((file for file in self._files if file.replace("_", "") == short), None)
+        families = self._all() if file is None else self._read(file)
+        named = (kind for name, kind in families.items() if re.sub("[-_]", "", name) == short)
+        return next((kind for kind in named if kind.tokenizer_class), None)
+
+    def _read(self, file: str) -> dict[str, Family]:
+        """Return the families that a file here defines; empty if there is no such file."""
+        if file not in self._files:
+            return {}
+        module = importlib.import_module(f"{__name__}.{file}")
+        return {value.name: value for value in vars(module).values() if isinstance(value, Family)}
+
+    def _all(self) -> dict[str, Family]:
+        own = {name: family for file in self._files for name, family in self._read(file).items()}
+        return self._added | _of_entry_points() | own
+
+
+@functools.cache
+def _of_entry_points() -> dict[str, Family]:
+    return {point.name: _loaded(point) for point in metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def _loaded(point: metadata.EntryPoint) -> Family:
+    """Return the family of an entry point. Raises InputError when it is none, or has another name."""
+    family = point.load()
+    if not isinstance(family, Family) or family.name != point.name:
+        name = family.name if isinstance(family, Family) else shown(family)
+        raise InputError(f"{ENTRY_POINTS}: entry point {point.name!r}: expected the Family of that name, found {name}")
+    return family
+
+
+FAMILIES = _Families()
+
+
+def register_family(family: Family) -> None:
+    """Add a family of your own, which is then read, written, trained and planned as those of this package.
+
+    Args:
+        family: the family. Its name must be new; a family that was registered before is replaced.
+
+    Raises:
+        InputError: the name is that of a family of this package.
+    """
+    FAMILIES.add(family)
+
+
+def config_keys(family: str) -> tuple[FileKey, ...]:
+    """Return the keys of a family's config.json."""
+    keys = FAMILIES[family].file_keys
+    own = {key.name for key in keys}
+    shared = (key for key in (*SHARED_BY_FAMILIES, *GENERATION_IN_CONFIG) if key.name not in own)
+    return (*shared, *keys)
 
 
 def architectures_of(hf: Json, where: object) -> tuple[str, ...]:
@@ -93,17 +133,19 @@ def family_of(hf: Json, where: object = "config.json") -> str:
         InputError: the family is not known or not given, or model_type and architectures contradict each other.
     """
     stated, classes = hf.get("model_type"), architectures_of(hf, where)
-    found = None if stated is None else _of_model_type(stated, hf)
+    found = of_model_type(hf)
     if stated is not None and found is None:
         near = did_you_mean(str(stated), FAMILIES)
         raise InputError(f"{where}: model_type {shown(stated)} is not supported{near}")
+    if found is not None and (not classes or any(_is_class_of(name, found) for name in classes)):
+        return found
     of_classes = [family for name in classes for family in FAMILIES if _is_class_of(name, family)]
     if stated is None and not of_classes:
         raise InputError(
             f"{where}: expected a model_type, found none, and architectures {shown(list(classes))} do not say it"
         )
     if found is None:
-        return of_classes[0]
+        return next((family for family in of_classes if FAMILIES[family].shows(hf)), of_classes[0])
     # XLM-R is RoBERTa with another vocabulary.
     same = {"roberta", "xlm-roberta"} if found in ("roberta", "xlm-roberta") else {found}
     same |= set(FAMILIES[found].other_model_types)
@@ -112,12 +154,23 @@ def family_of(hf: Json, where: object = "config.json") -> str:
     return found
 
 
-def _of_model_type(stated: Any, hf: Json) -> str | None:
-    """Return the family of a model_type; None if no family has it."""
-    if not isinstance(stated, str):
+def of_model_type(hf: Json) -> str | None:
+    """Return the family of the model_type of a `config.json`; None if no family has it, or there is none.
+
+    A file that the family of that name describes whole is its own. Others are asked where there is more in it.
+    """
+    if not isinstance(stated := hf.get("model_type"), str):
         return None
+    if stated in FAMILIES and not hf.get("auto_map") and _describes(stated, hf):
+        return stated
     others = (name for name, kind in FAMILIES.items() if stated in kind.other_model_types and kind.shows(hf))
     return next(others, stated if stated in FAMILIES else None)
+
+
+def _describes(family: str, hf: Json) -> bool:
+    """Return whether a family has every key of a `config.json`, and refuses none of the values."""
+    keys = {key.name: key for key in config_keys(family)}
+    return all(name in keys and (keys[name].fate != "refused" or hf[name] in keys[name].defaults) for name in hf)
 
 
 def _is_class_of(name: str, family: str) -> bool:

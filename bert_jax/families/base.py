@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_jax.errors import InputError, printable
+from bert_jax.families.names import Names
+from bert_jax.model_files.keys import FileKey
 
 Json = dict[str, Any]
 LARGEST = 2**31
@@ -12,6 +14,8 @@ _MOST_SHOWN = 80  # most characters of a value in a message
 
 # Each LayerNorm is before a block or after the last layer.
 PRE_NORM = {"norm_placement": "pre", "embedding_norm": False}
+# A sequence classifier has a dense layer and tanh of its own; the masked-LM head has gelu whatever the encoder has.
+TANH_SUMMARY = {"classifier_summary": "tanh", "drop_before_summary": True, "head_act": "gelu"}
 
 _SHARED = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
@@ -27,9 +31,13 @@ def keys_with(*more: str, without: tuple[str, ...] = (), **other_names: str) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family of encoders.
+    """A family of encoders: what its files say, and what `BertConfig` says of it.
 
     Attributes:
+        name: the family's name, by default its model_type in `config.json`.
+        names: its tensor names.
+        file_keys: the keys of its `config.json` beside those that all families share.
+        title: its name in the documentation.
         fixed: fields of `BertConfig` with the same value in all models of the family.
         sizes: named size -> (layers, hidden size, heads, feed-forward size), for sizes that differ from BERT's.
         keys: field -> key of `config.json`, for fields that correspond to one key.
@@ -49,8 +57,18 @@ class Family:
         not_carried: keys of the authors' `config.json` that a written one replaces by others.
         position_offset: function from a `config.json` to the number of rows in max_position_embeddings that are not
             positions.
+        sign: pattern of tensor names that no other family has; "" = there is none.
+        common_sign: pattern of tensor names that the files of other families may have too, whose `sign` comes first.
+        vocabulary_file: tokenizer file that tells the family from others whose layers have the same tensor names.
+        narrow_embeddings: whether narrow embeddings are a sign of the family where `config.json` has no model_type.
+        tokenizer_class: default tokenizer class of transformers; "" = the files say it.
+        token_types: whether its tokenizers return token types by default.
     """
 
+    name: str
+    names: Names
+    file_keys: tuple[FileKey, ...]
+    title: str = ""
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sizes: Mapping[str, tuple[int, int, int, int]] = dataclasses.field(default_factory=dict)
     keys: Mapping[str, str] = dataclasses.field(default_factory=keys_with)
@@ -69,6 +87,12 @@ class Family:
     not_carried: tuple[str, ...] = ()
     shows: Callable[[Json], bool] = lambda hf: True
     position_offset: Callable[[Json], int] = lambda hf: 0
+    sign: str = ""
+    common_sign: str = ""
+    vocabulary_file: str = ""
+    narrow_embeddings: bool = False
+    tokenizer_class: str = ""
+    token_types: bool = True
 
 
 def number(hf: Json, key: str) -> Any:
@@ -114,3 +138,8 @@ def boolean(hf: Json, key: str) -> bool:
     if not isinstance(hf[key], bool):
         raise InputError(f"{key} must be true or false, found {shown(hf[key])}")
     return hf[key]
+
+
+def after_padding(hf: Json) -> int:
+    """Return the number of rows of a position table up to that of padding, which come before the first position."""
+    return whole_number(hf, "pad_token_id") + 1

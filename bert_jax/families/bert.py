@@ -1,85 +1,137 @@
-"""BERT, and the families that differ from it in a few switches."""
+"""BERT (Devlin et al. 2018, arXiv:1810.04805), and entries of tensor names that other families share."""
 
-from bert_jax.errors import InputError
-from bert_jax.families.base import PRE_NORM, Family, Json, boolean, keys_with, shown, whole_number
+import dataclasses
 
+from bert_jax.families.base import Family, keys_with
+from bert_jax.families.names import (
+    LAYERS_PATH,
+    Entry,
+    Names,
+    architectures,
+    classifiers,
+    dense,
+    embedding,
+    embeddings,
+    norm,
+)
+from bert_jax.head_names import DECODER_HEAD
+from bert_jax.model_files.keys import LAYER_KEYS, SEGMENT_KEYS, FileKey, harmless, honoured, refused
 
-def _read_distilbert(hf: Json) -> Json:
-    """Check that BERT's keys agree with DistilBERT's, which transformers reads as aliases; return no fields."""
-    names = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-    for other, own in names.items():
-        if other in hf and hf[other] != hf.get(own):
-            raise InputError(f"{other}: expected that of {own}, {shown(hf.get(own))}, found {shown(hf[other])}")
-    return {}
-
-
-def _read_ernie(hf: Json) -> Json:
-    """Return the number of task ids, which counts only if `use_task_id` is set."""
-    use = boolean({"use_task_id": False} | hf, "use_task_id")
-    rows = whole_number({"task_type_vocab_size": 3} | hf, "task_type_vocab_size", 1)
-    return {"task_type_vocab_size": rows if use else 0}
-
-
-def _write_ernie(fields: Json) -> Json:
-    rows = fields["task_type_vocab_size"]
-    return {"use_task_id": rows > 0} | ({"task_type_vocab_size": rows} if rows else {})
-
-
-def _read_albert(hf: Json) -> Json:
-    """Return the number of layers: a config.json counts the uses of groups."""
-    return {"num_hidden_layers": whole_number(hf, "num_hidden_layers", 1) * whole_number(hf, "inner_group_num", 1)}
+_KEYS: tuple[FileKey, ...] = (
+    *LAYER_KEYS,
+    *SEGMENT_KEYS,
+    honoured("position_embedding_type", "absolute (learned) or sinusoidal; others are refused"),
+    refused("feed_forward_type", "gated layers are those of a Jina BERT, whose auto_map names its code", "original"),
+    harmless("embedding_size", "equal to hidden_size; a narrower embedding makes the model an electra"),
+)
 
 
-BERT_FAMILY = Family(classes="Bert", keys=keys_with("position_embedding_type"))
+def encoder(
+    prefix: str, attention_norm: str = "attention.output.LayerNorm", mlp_norm: str = "output.LayerNorm"
+) -> tuple[Entry, ...]:
+    """Return the entries of BERT's embeddings, layers and pooler; the names of a layer's LayerNorms may differ."""
+    layer = f"{prefix}encoder.layer.{{layer}}"
+    return (
+        *embeddings(prefix),
+        *dense(f"{layer}.attention.self.query", f"{LAYERS_PATH}/attention/query"),
+        *dense(f"{layer}.attention.self.key", f"{LAYERS_PATH}/attention/key"),
+        *dense(f"{layer}.attention.self.value", f"{LAYERS_PATH}/attention/value"),
+        *dense(f"{layer}.attention.output.dense", f"{LAYERS_PATH}/attention/output"),
+        *norm(f"{layer}.{attention_norm}", f"{LAYERS_PATH}/attention/layer_norm"),
+        *feed_forward(layer, mlp_norm),
+        *dense(f"{prefix}pooler.dense", "pooler/dense"),
+    )
 
 
-DISTILBERT_FAMILY = Family(
-    classes="DistilBert",
-    fixed={"type_vocab_size": 0, "pooler": False, "classifier_summary": "relu", "choice_summary": "relu"},
-    keys=keys_with(
-        "qa_dropout", without=("type_vocab_size", "layer_norm_eps"),
-        hidden_size="dim", num_hidden_layers="n_layers", num_attention_heads="n_heads",
-        intermediate_size="hidden_dim", hidden_act="activation", hidden_dropout_prob="dropout",
-        attention_probs_dropout_prob="attention_dropout", classifier_dropout="seq_classif_dropout",
-    ),
-    reads=_read_distilbert,
-    defaults={"n_layers": 6, "seq_classif_dropout": 0.2, "qa_dropout": 0.1},
-)  # fmt: skip
+def feed_forward(layer: str, mlp_norm: str = "output.LayerNorm") -> tuple[Entry, ...]:
+    """Return the entries of a layer's feed-forward part."""
+    return (
+        *dense(f"{layer}.intermediate.dense", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{layer}.output.dense", f"{LAYERS_PATH}/mlp/down"),
+        *norm(f"{layer}.{mlp_norm}", f"{LAYERS_PATH}/mlp/layer_norm"),
+    )
 
 
-ERNIE_FAMILY = Family(classes="Ernie", reads=_read_ernie, writes=_write_ernie)
+def masked_lm(layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
+    """Return the entries of BERT's masked-LM head."""
+    return (
+        *dense("cls.predictions.transform.dense", "mlm/dense"),
+        *norm(f"cls.predictions.transform.{layer_norm}", "mlm/layer_norm"),
+        Entry("cls.predictions.bias", "mlm/bias"),
+        embedding("cls.predictions.decoder", "mlm/decoder"),
+    )
 
 
-MEGATRON_BERT_FAMILY = Family(
-    classes="MegatronBert",
-    fixed=PRE_NORM,
-    keys=keys_with(without=("classifier_dropout",)),
-    defaults={"vocab_size": 29056},
-)  # fmt: skip
+def cross_attention(prefix: str) -> tuple[Entry, ...]:
+    """Return the entries of the cross-attention blocks of a decoder."""
+    block = f"{prefix}encoder.layer.{{layer}}.crossattention"
+    return (
+        *dense(f"{block}.self.query", "cross_attention/query"),
+        *dense(f"{block}.self.key", "cross_attention/key"),
+        *dense(f"{block}.self.value", "cross_attention/value"),
+        *dense(f"{block}.output.dense", "cross_attention/output"),
+        *norm(f"{block}.output.LayerNorm", "cross_attention/layer_norm"),
+    )
 
 
-ALBERT_FAMILY = Family(
-    classes="Albert",
-    fixed={"embedding_projection": True},
-    sizes={"base": (12, 768, 12, 3072), "large": (24, 1024, 16, 4096), "xlarge": (24, 2048, 16, 8192),
-           "xxlarge": (12, 4096, 64, 16384)},
-    keys=keys_with("embedding_size", "num_hidden_groups", "inner_group_num",
-                   classifier_dropout="classifier_dropout_prob"),
-    required=("num_attention_heads", "hidden_act", "num_hidden_layers"),
-    assumed={"hidden_act": "gelu_new"},
-    defaults={"vocab_size": 30000, "embedding_size": 128, "num_hidden_layers": 12, "num_hidden_groups": 1,
-              "inner_group_num": 1, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0,
-              "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.1},
-    reads=_read_albert,
-    writes=lambda fields: {"num_hidden_layers": fields["num_hidden_layers"] // fields["inner_group_num"]},
-)  # fmt: skip
+def tied_predictions(prefix: str) -> tuple[tuple[str, str], ...]:
+    """Return the tied tensors of BERT's masked-LM head: (second name, original name)."""
+    return (
+        ("cls.predictions.decoder.weight", f"{prefix}embeddings.word_embeddings.weight"),
+        ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+    )
 
 
-ELECTRA_FAMILY = Family(
-    classes="Electra",
-    fixed={"pooler": False, "classifier_summary": "gelu", "choice_summary": "gelu", "drop_before_summary": True,
-           "head_act": "gelu"},
-    sizes={"small": (12, 256, 4, 1024)},
-    keys=keys_with("embedding_size"),
-    defaults={"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
-)  # fmt: skip
+def with_bert_heads(
+    family: str,
+    prefix: str,
+    entries: tuple[Entry, ...],
+    causal: str,
+    predictions: tuple[Entry, ...] | None = None,
+) -> Names:
+    """Return the names of a family with BERT's heads.
+
+    Args:
+        family: prefix of the names of Hugging Face classes.
+        prefix: prefix of the encoder's tensor names.
+        entries: the entries of the encoder.
+        causal: the causal language model's class without `family`. It sees both sides unless config.json sets
+            is_decoder, which is refused. "" = there is no such class.
+        predictions: the entries of the masked-LM head; None = BERT's.
+    """
+    predictions = predictions or masked_lm()
+    return Names(
+        prefix=prefix,
+        encoder=entries,
+        heads=classifiers(
+            masked_lm=predictions,
+            pretraining=(*predictions, *dense("cls.seq_relationship", "nsp")),
+            next_sentence=dense("cls.seq_relationship", "nsp"),
+        ),
+        architectures=architectures(family, pretraining="ForPreTraining", next_sentence="ForNextSentencePrediction"),
+        other_architectures={f"{family}{causal}": "masked_lm"} if causal else {},
+        tied=tied_predictions(prefix),
+    )
+
+
+def with_decoder_names(names: Names, masked_lm: tuple[Entry, ...], decoder: str) -> Names:
+    """Return the names of a family with a decoder: the entries of its masked-LM head, and the decoder's class."""
+    heads = {**names.heads, DECODER_HEAD: (*masked_lm, *cross_attention(names.prefix))}
+    return dataclasses.replace(names, heads=heads, decoder=decoder)
+
+
+_NAMES = with_decoder_names(
+    with_bert_heads("Bert", "bert.", encoder("bert."), "LMHeadModel"), masked_lm(), "BertLMHeadModel"
+)
+
+BERT_FAMILY = Family(
+    name="bert",
+    title="BERT",
+    file_keys=_KEYS,
+    names=_NAMES,
+    tokenizer_class="BertTokenizer",
+    common_sign=r"^bert\.|^cls\.",
+    vocabulary_file="vocab.txt",
+    classes="Bert",
+    keys=keys_with("position_embedding_type"),
+)

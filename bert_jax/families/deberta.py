@@ -1,7 +1,133 @@
-"""DeBERTa, and DeBERTa-v2 and v3: disentangled attention."""
+"""DeBERTa, and DeBERTa-v2 and v3 (He et al. 2020, arXiv:2006.03654; 2021, arXiv:2111.09543): disentangled attention."""
+
+import dataclasses
 
 from bert_jax.errors import InputError
+from bert_jax.families import bert
 from bert_jax.families.base import LARGEST, Family, Json, boolean, keys_with, shown, whole_number
+from bert_jax.families.names import (
+    LAYERS_PATH,
+    Entry,
+    Names,
+    architectures,
+    classifiers,
+    dense,
+    embedding,
+    embeddings,
+    norm,
+)
+from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, FileKey, harmless, honoured, refused
+
+_SHARED_KEYS: tuple[FileKey, ...] = (
+    *LAYER_KEYS,
+    honoured("type_vocab_size", "rows of the segment embedding; 0 = none"),
+    honoured("embedding_size", "width of the embeddings"),
+    honoured("relative_attention", "whether attention is disentangled; must agree with pos_att_type"),
+    honoured("pos_att_type", "terms of disentangled attention: c2p, p2c or both"),
+    honoured("position_biased_input", "whether the embeddings have position embeddings"),
+    honoured("max_relative_positions", "greatest relative position; -1 = max_position_embeddings"),
+    honoured("pooler_dropout", "dropout rate before the dense layer of a classifier"),
+    honoured("pooler_hidden_act", "activation of the dense layer of a classifier"),
+    honoured("pooler_hidden_size", "must equal hidden_size"),
+    honoured("cls_dropout", "dropout rate before a classifier"),
+    honoured("legacy", "whether the masked-LM head has BERT's tensor names"),
+    *ABSOLUTE_KEYS,
+)
+
+_V1_KEYS: tuple[FileKey, ...] = (
+    *_SHARED_KEYS,
+    refused("talking_head", "attention heads that are mixed by a matrix are not supported", False),
+    harmless("position_buckets", "DeBERTa has a row for each distance"),
+    harmless("norm_rel_ebd", "DeBERTa has no LayerNorm there"),
+    harmless("share_att_key", "DeBERTa projects positions by layers of their own"),
+    harmless("attention_head_size", "hidden_size / num_attention_heads is used"),
+    harmless("padding_idx", "pad_token_id is used"),
+    harmless("vocab_type", "always gpt2"),
+)
+
+_V2_KEYS: tuple[FileKey, ...] = (
+    *_SHARED_KEYS,
+    honoured("position_buckets", "buckets of relative positions; -1 = none"),
+    honoured("share_att_key", "whether positions are projected by the layers for queries and keys"),
+    honoured("norm_rel_ebd", "layer_norm: the embeddings of relative positions are normalised"),
+    honoured("conv_kernel_size", "width of the convolution beside the first layer; 0 = none"),
+    honoured("conv_act", "activation of this convolution"),
+    refused("conv_groups", "convolutions in groups are not supported", 1),
+    honoured("attention_head_size", "width of an attention head"),
+)
+
+_LAYER = "deberta.encoder.layer.{layer}"
+_SELF = f"{_LAYER}.attention.self"
+_ATTENTION = f"{LAYERS_PATH}/attention"
+_CLASSIFIER = (*dense("pooler.dense", "summary/dense"), *dense("classifier", "classifier"))
+# The masked-LM head under its authors' names.
+_LM_PREDICTIONS = (
+    *dense("lm_predictions.lm_head.dense", "mlm/dense"),
+    *norm("lm_predictions.lm_head.LayerNorm", "mlm/layer_norm"),
+    Entry("lm_predictions.lm_head.bias", "mlm/bias"),
+)
+
+
+_HEADS = classifiers(
+    masked_lm=bert.masked_lm(),
+    sequence_classification=_CLASSIFIER,
+    multiple_choice=_CLASSIFIER,
+    replaced_token_detection=(
+        *norm("mask_predictions.LayerNorm", "discriminator/layer_norm"),
+        *dense("mask_predictions.dense", "discriminator/dense"),
+        *dense("mask_predictions.classifier", "discriminator/output"),
+    ),
+)
+
+
+def _names(classes: dict[str, str], attention: tuple[Entry, ...]) -> Names:
+    """Return the names of a family: its Hugging Face classes, and entries of queries, keys, values and positions."""
+    names = Names(
+        prefix="deberta.",
+        encoder=(
+            *embeddings("deberta."),
+            *dense("deberta.embeddings.embed_proj", "embeddings/projection"),
+            embedding("deberta.encoder.rel_embeddings", "encoder/relative_embeddings"),
+            *norm("deberta.encoder.LayerNorm", "encoder/relative_embeddings/layer_norm"),
+            *dense("deberta.encoder.conv.conv", "encoder/conv"),
+            *norm("deberta.encoder.conv.LayerNorm", "encoder/conv/layer_norm"),
+            *attention,
+            *dense(f"{_LAYER}.attention.output.dense", f"{_ATTENTION}/output"),
+            *norm(f"{_LAYER}.attention.output.LayerNorm", f"{_ATTENTION}/layer_norm"),
+            *bert.feed_forward(_LAYER),
+        ),
+        heads=_HEADS,
+        architectures=classes,
+        tied=bert.tied_predictions("deberta."),
+    )
+    not_legacy = dataclasses.replace(names, heads=_HEADS | {"masked_lm": _LM_PREDICTIONS}, tied=())
+    return dataclasses.replace(names, not_legacy=not_legacy)
+
+
+# transformers has no class for the discriminator of the pretraining; its Auto classes read the encoder.
+_V2_NAMES = _names(
+    architectures("DebertaV2", replaced_token_detection="ForPreTraining"),
+    (
+        *dense(f"{_SELF}.query_proj", f"{_ATTENTION}/query"),
+        *dense(f"{_SELF}.key_proj", f"{_ATTENTION}/key"),
+        *dense(f"{_SELF}.value_proj", f"{_ATTENTION}/value"),
+        *dense(f"{_SELF}.pos_query_proj", f"{_ATTENTION}/position_query"),
+        *dense(f"{_SELF}.pos_key_proj", f"{_ATTENTION}/position_key"),
+    ),
+)
+_V1_NAMES = _names(
+    architectures("Deberta", without=("multiple_choice",)),
+    (
+        *(
+            Entry(f"{_SELF}.in_proj.weight", f"{_ATTENTION}/{part}/kernel", True, (i, 3), by_head=True)
+            for i, part in enumerate(("query", "key", "value"))
+        ),
+        Entry(f"{_SELF}.q_bias", f"{_ATTENTION}/query/bias"),
+        Entry(f"{_SELF}.v_bias", f"{_ATTENTION}/value/bias"),
+        *dense(f"{_SELF}.pos_q_proj", f"{_ATTENTION}/position_query"),
+        *dense(f"{_SELF}.pos_proj", f"{_ATTENTION}/position_key"),
+    ),
+)
 
 _DEBERTA_SWITCHES = {"relative_attention": False, "position_biased_input": True}
 _POOLER_ACTIVATIONS = ("tanh", "relu", "gelu")  # those of `BertConfig.classifier_summary`
@@ -73,6 +199,12 @@ def _write_shared(fields: Json) -> Json:
 
 
 DEBERTA_FAMILY = Family(
+    name="deberta",
+    title="DeBERTa",
+    file_keys=_V1_KEYS,
+    names=_V1_NAMES,
+    tokenizer_class="DebertaTokenizer",
+    sign=r"(^|\.)layer\.\d+\.attention\.self\.in_proj\.",
     classes="Deberta",
     fixed={"pooler": False, "norm_after_projection": True, "key_bias": False},
     keys=keys_with("embedding_size", "pooler_dropout", "legacy", classifier_dropout="cls_dropout"),
@@ -84,6 +216,12 @@ DEBERTA_FAMILY = Family(
 
 
 DEBERTA_V2_FAMILY = Family(
+    name="deberta-v2",
+    title="DeBERTa-v2 and v3",
+    file_keys=_V2_KEYS,
+    names=_V2_NAMES,
+    tokenizer_class="DebertaV2Tokenizer",
+    sign=r"(^|\.)layer\.\d+\.attention\.self\.query_proj\.",
     classes="DebertaV2",
     fixed={"pooler": False, "norm_after_projection": True, "discriminator_norm": True},
     sizes={"xsmall": (12, 384, 6, 1536), "small": (6, 768, 12, 3072), "xlarge": (24, 1536, 24, 6144)},

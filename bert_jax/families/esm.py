@@ -1,7 +1,85 @@
-"""ESM-1b and ESM-2, models of proteins: LayerNorm first, and rescaled embeddings in place of the mask token's."""
+"""ESM-1b and ESM-2, models of proteins: LayerNorm first, and rescaled embeddings in place of the mask token's.
+
+Rives et al. 2021, doi:10.1073/pnas.2016239118; Lin et al. 2023, doi:10.1126/science.ade2574.
+"""
+
+import re
 
 from bert_jax.errors import InputError
+from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, boolean, keys_with, shown, whole_number
+from bert_jax.families.names import (
+    CLASSIFICATION_HEAD,
+    LAYERS_PATH,
+    LM_HEAD,
+    Entry,
+    NamedTensors,
+    Names,
+    architectures,
+    classifiers,
+    dense,
+    embeddings,
+    norm,
+)
+from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
+
+_KEYS: tuple[FileKey, ...] = (
+    honoured("intermediate_size", "width of the feed-forward layers"),
+    honoured("hidden_dropout_prob", "dropout rate"),
+    honoured("attention_probs_dropout_prob", "dropout rate"),
+    honoured("layer_norm_eps", "epsilon of LayerNorm"),
+    honoured("position_embedding_type", "absolute (ESM-1b) or rotary (ESM-2)"),
+    honoured("rope_theta", "base of rotary positions, if the weights do not have their speeds"),
+    honoured("emb_layer_norm_before", "whether the embeddings have a LayerNorm"),
+    honoured("token_dropout", "whether embeddings are rescaled in place of the mask token's"),
+    honoured("mask_token_id", "id of the mask token, for token_dropout"),
+    refused("is_folding_model", "ESMFold is not supported", False),
+    refused("esmfold_config", "ESMFold is not supported", None),
+    harmless("vocab_list", "tokens of ESMFold"),
+    harmless("hidden_act", "written by the original code, but not used: always gelu"),
+)
+
+_LAYER = "esm.encoder.layer.{layer}"
+_SPEEDS = r"(^|.*\.)encoder\.layer\.(\d+|\*)\.attention\.self\.(rotary_embeddings\.inv_freq)"
+
+
+def _older(tensors: NamedTensors) -> NamedTensors:
+    """Take the speeds of rotary positions from the first layer: files of transformers 4 have them in each.
+
+    Files of transformers 5 have them once, in a layer named `*`.
+    """
+    found = {}
+    for name, tensor in tensors.items():
+        if (match := re.fullmatch(_SPEEDS, name)) is None:
+            found[name] = tensor
+        elif match[2] in ("0", "*"):
+            found[match[1] + match[3]] = tensor
+    return found
+
+
+_NAMES = Names(
+    prefix="esm.",
+    encoder=(
+        *embeddings("esm.", "layer_norm"),
+        Entry("esm.rotary_embeddings.inv_freq", "encoder/inverse_frequencies"),
+        *dense(f"{_LAYER}.attention.self.query", f"{LAYERS_PATH}/attention/query"),
+        *dense(f"{_LAYER}.attention.self.key", f"{LAYERS_PATH}/attention/key"),
+        *dense(f"{_LAYER}.attention.self.value", f"{LAYERS_PATH}/attention/value"),
+        *dense(f"{_LAYER}.attention.output.dense", f"{LAYERS_PATH}/attention/output"),
+        *norm(f"{_LAYER}.attention.LayerNorm", f"{LAYERS_PATH}/attention/layer_norm"),
+        *bert.feed_forward(_LAYER, "LayerNorm"),
+        *norm("esm.encoder.emb_layer_norm_after", "encoder/layer_norm"),
+        *dense("esm.pooler.dense", "pooler/dense"),
+        *dense("esm.contact_head.regression", "contact_head/dense"),
+    ),
+    heads=classifiers(
+        masked_lm=LM_HEAD,
+        sequence_classification=CLASSIFICATION_HEAD,
+    ),
+    architectures=architectures("Esm", without=("question_answering", "multiple_choice")),
+    tied=(("lm_head.decoder.weight", "esm.embeddings.word_embeddings.weight"),),
+    older=_older,
+)
 
 _POSITIONS = ("absolute", "rotary")
 _PADDING = 1  # id of <pad> in the vocabulary of every ESM
@@ -26,6 +104,13 @@ def _offset(hf: Json) -> int:
 
 
 ESM_FAMILY = Family(
+    name="esm",
+    title="ESM",
+    file_keys=_KEYS,
+    names=_NAMES,
+    tokenizer_class="EsmTokenizer",
+    token_types=False,
+    sign=r"(^|\.)emb_layer_norm_after\.",
     classes="Esm",
     fixed={"norm_placement": "pre", "type_vocab_size": 0, "hidden_act": "gelu", "head_act": "gelu",
            "classifier_summary": "tanh", "drop_before_summary": True, "contact_head": True},

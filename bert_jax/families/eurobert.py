@@ -1,7 +1,54 @@
-"""EuroBERT: Llama's layers with attention to both sides."""
+"""EuroBERT (Boizard et al. 2025, arXiv:2503.05500): Llama's layers with attention to both sides."""
 
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, rope_base, shown, whole_number
+from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, embedding, norm, projections
+from bert_jax.model_files.keys import FileKey, harmless, honoured
+
+_KEYS: tuple[FileKey, ...] = (
+    honoured("intermediate_size", "width of the feed-forward layers"),
+    honoured("hidden_act", "activation of the feed-forward layers"),
+    honoured("num_key_value_heads", "number of heads of keys and values"),
+    honoured("rms_norm_eps", "epsilon of RMSNorm"),
+    honoured("attention_bias", "whether attention has biases"),
+    honoured("mlp_bias", "whether feed-forward layers and the output matrix of the masked-LM head have biases"),
+    honoured("attention_dropout", "dropout rate"),
+    honoured("hidden_dropout_prob", "dropout rate, which transformers ignores"),
+    honoured("classifier_dropout", "dropout rate, which transformers ignores"),
+    honoured("classifier_pooling", "what a sequence classifier reads: bos, mean or late"),
+    honoured("clf_pooling", "classifier_pooling in the files of its authors"),
+    honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
+    honoured("rope_theta", "base of rotary positions, in older files"),
+    harmless("hidden_dropout", "written by the original code, but not used"),
+    harmless("pretraining_tp", "implementation of layers"),
+    harmless("bos_token", "taken from the tokenizer's files"),
+    harmless("eos_token", "taken from the tokenizer's files"),
+    harmless("pad_token", "taken from the tokenizer's files"),
+    harmless("mask_token", "taken from the tokenizer's files"),
+)
+
+_LAYER = "model.layers.{layer}"
+
+_NAMES = Names(
+    prefix="model.",
+    encoder=(
+        embedding("model.embed_tokens", "embeddings/word_embeddings"),
+        *norm(f"{_LAYER}.input_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
+        *projections(f"{_LAYER}.self_attn", f"{LAYERS_PATH}/attention"),
+        *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
+        *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS_PATH}/mlp/gate"),
+        *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{_LAYER}.mlp.down_proj", f"{LAYERS_PATH}/mlp/down"),
+        *norm("model.norm", "encoder/layer_norm"),
+    ),
+    heads={
+        "masked_lm": (embedding("lm_head", "mlm/decoder"), Entry("lm_head.bias", "mlm/bias")),
+        "sequence_classification": (*dense("dense", "summary/dense"), *dense("classifier", "classifier")),
+        "token_classification": dense("classifier", "classifier"),
+    },
+    architectures=architectures("EuroBert", without=("question_answering", "multiple_choice")),
+    tied=(("lm_head.weight", "model.embed_tokens.weight"),),
+)
 
 _POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
 
@@ -28,6 +75,13 @@ def _write_eurobert(fields: Json) -> Json:
 
 
 EUROBERT_FAMILY = Family(
+    name="eurobert",
+    title="EuroBERT",
+    file_keys=_KEYS,
+    names=_NAMES,
+    tokenizer_class="PreTrainedTokenizerFast",
+    token_types=False,
+    sign=r"(^|\.)layers\.\d+\.input_layernorm\.",
     classes="EuroBert",
     fixed={"position_embedding_type": "rotary", "norm": "rms_norm", "norm_bias": False, **PRE_NORM, "gated": True,
            "type_vocab_size": 0, "pooler": False, "head_transform": False, "classifier_summary": "gelu",

@@ -1,7 +1,91 @@
-"""GTE (Zhang et al. 2024, arXiv:2407.19669): rotary positions and gated feed-forward layers."""
+"""GTE (Zhang et al. 2024, arXiv:2407.19669): rotary positions and gated feed-forward layers.
+
+Tensor names are those of transformers, and of the original files, whose model_type is `new`.
+"""
 
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, shown
+from bert_jax.families.names import (
+    LAYERS_PATH,
+    Entry,
+    NamedTensors,
+    Names,
+    architectures,
+    classifiers,
+    dense,
+    embedding,
+    embeddings,
+    norm,
+    projections,
+    rename_tensors,
+    split_tensors,
+)
+from bert_jax.model_files.keys import LAYER_KEYS, SEGMENT_KEYS, FileKey, harmless, honoured, refused
+
+_KEYS: tuple[FileKey, ...] = (
+    *LAYER_KEYS,
+    *SEGMENT_KEYS,
+    honoured("rope_parameters", "base and factor of rotary positions; types default, linear and ntk"),
+    # Keys of the original files, whose model_type is `new`.
+    honoured("rope_theta", "base of rotary positions"),
+    honoured("rope_scaling", "type (ntk or linear) and factor of scaled rotary positions; mixed_b is refused"),
+    refused("position_embedding_type", "other position embeddings are not supported", "rope", "rotary"),
+    refused("layer_norm_type", "other norms are not supported", "layer_norm"),
+    refused("logn_attention_scale", "attention scaled by the length of a text is not supported", False),
+    harmless("logn_attention_clip1", "used only with logn_attention_scale"),
+    harmless("pack_qkv", "whether query, key and value are one tensor; the tensors show it"),
+    harmless("unpad_inputs", "implementation of attention"),
+    harmless("use_memory_efficient_attention", "implementation of attention"),
+)
+
+_LAYER = "gte.layers.{layer}"
+_ORIGINAL_NAMES = (
+    (r"^new\.", "gte."),
+    (r"(^|\.)encoder\.layer\.", r"\1layers."),
+    (r"\.attention\.(qkv|[qkvo])_proj\.", r".self_attn.\1_proj."),
+    (r"\.attn_ln\.", ".post_attention_layernorm."),
+    (r"\.mlp_ln\.", ".post_mlp_layernorm."),
+    (r"^lm_head\.norm\.", "lm_head.layer_norm."),
+)
+
+
+def _older(tensors: NamedTensors) -> NamedTensors:
+    renamed = split_tensors(rename_tensors(tensors, _ORIGINAL_NAMES), "qkv_proj", ("q_proj", "k_proj", "v_proj"))
+    return split_tensors(renamed, "up_gate_proj", ("up_proj", "gate_proj"))
+
+
+_NAMES = Names(
+    prefix="gte.",
+    encoder=(
+        *embeddings("gte."),
+        *projections(f"{_LAYER}.self_attn", f"{LAYERS_PATH}/attention"),
+        *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
+        *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS_PATH}/mlp/gate"),
+        *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{_LAYER}.mlp.down_proj", f"{LAYERS_PATH}/mlp/down"),
+        *norm(f"{_LAYER}.post_mlp_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
+        *dense("gte.pooler.dense", "pooler/dense"),
+    ),
+    heads={
+        "masked_lm": (
+            *dense("lm_head.dense", "mlm/dense"),
+            *norm("lm_head.layer_norm", "mlm/layer_norm"),
+            Entry("lm_head.decoder.bias", "mlm/bias"),
+            embedding("lm_head.decoder", "mlm/decoder"),
+        ),
+        **{head: classifiers()[head] for head in ("sequence_classification", "token_classification")},
+    },
+    architectures=architectures("Gte", without=("question_answering", "multiple_choice")),
+    # Classes of the original code.
+    other_architectures={
+        "NewModel": "encoder",
+        "NewForMaskedLM": "masked_lm",
+        "NewForSequenceClassification": "sequence_classification",
+        "NewForTokenClassification": "token_classification",
+    },
+    tied=(("lm_head.decoder.weight", "gte.embeddings.word_embeddings.weight"),),
+    older=_older,
+)
 
 # Keys that only files of the original code have, whose model_type is `new`.
 _ORIGINAL = ("pack_qkv", "layer_norm_type", "unpad_inputs", "use_memory_efficient_attention")
@@ -45,6 +129,11 @@ def _write_gte(fields: Json) -> Json:
 
 
 GTE_FAMILY = Family(
+    name="gte",
+    title="GTE",
+    file_keys=_KEYS,
+    names=_NAMES,
+    sign=r"^(gte|new)\.|\.attention\.qkv_proj\.|(^|\.)layers\.\d+\.self_attn\.q_proj\.bias",
     classes="Gte",
     other_model_types=("new",),
     has_own_code=True,

@@ -3,8 +3,58 @@
 Both are named BERT in `config.json`. `auto_map` there, or the names of the tensors, tell them from BERT and each other.
 """
 
+import dataclasses
+
 from bert_jax.errors import InputError
+from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, keys_with, shown
+from bert_jax.families.names import LAYERS_PATH, Entry, Names, dense, dense_parts, norm
+from bert_jax.model_files.keys import LAYER_KEYS, SEGMENT_KEYS, FileKey, harmless, honoured, refused
+
+_KEYS: tuple[FileKey, ...] = (
+    *LAYER_KEYS,
+    *SEGMENT_KEYS,
+    honoured("auto_map", "repository of the authors' code, which tells the two layouts apart; the code is never run"),
+    honoured("feed_forward_type", "geglu and reglu: gated layers with gelu and relu; original: those of BERT"),
+    refused("position_embedding_type", "other position embeddings are those of a BERT", "alibi"),
+    harmless("emb_pooler", "pooling in the original code; that of sentence-transformers' files is used"),
+    harmless("attn_implementation", "implementation of attention"),
+    harmless("model_max_length", "taken from the tokenizer's files"),
+)
+
+_LAYER = "bert.encoder.layer.{layer}"
+_ATTENTION, _MLP = f"{LAYERS_PATH}/attention", f"{LAYERS_PATH}/mlp"
+_PLAIN = bert.encoder("bert.")
+# Entries of BERT that are also in both layouts, whatever the feed-forward block.
+_SHARED = tuple(entry for entry in _PLAIN if not entry.ours.startswith((f"{_MLP}/", f"{_ATTENTION}/layer_norm/")))
+_ATTENTION_NORM = norm(f"{_LAYER}.attention.output.LayerNorm", f"{_ATTENTION}/layer_norm")
+
+
+def _names(*entries: Entry) -> Names:
+    return bert.with_bert_heads("JinaBert", "bert.", (*_SHARED, *entries), "LMHeadModel")
+
+
+_NAMES = dataclasses.replace(
+    _names(
+        *_ATTENTION_NORM,
+        *dense_parts(f"{_LAYER}.mlp.gated_layers", f"{_MLP}/gate", f"{_MLP}/up"),
+        *dense(f"{_LAYER}.mlp.wo", f"{_MLP}/down"),
+        *norm(f"{_LAYER}.mlp.layernorm", f"{_MLP}/layer_norm"),
+    ),
+    not_gated=_names(*_ATTENTION_NORM, *bert.feed_forward(_LAYER)),
+)
+_QK_NORMS = (
+    *norm(f"{_LAYER}.attention.self.layer_norm_q", f"{_ATTENTION}/query_norm"),
+    *norm(f"{_LAYER}.attention.self.layer_norm_k", f"{_ATTENTION}/key_norm"),
+    *norm(f"{_LAYER}.attention.output.LayerNorm", f"{_ATTENTION}/output_norm"),
+    *norm(f"{_LAYER}.layer_norm_1", f"{_ATTENTION}/layer_norm"),
+    *dense(f"{_LAYER}.mlp.down_layer", f"{_MLP}/down"),
+    *norm(f"{_LAYER}.layer_norm_2", f"{_MLP}/layer_norm"),
+)
+_QK_NAMES = dataclasses.replace(
+    _names(*_QK_NORMS, *dense_parts(f"{_LAYER}.mlp.up_gated_layer", f"{_MLP}/up", f"{_MLP}/gate")),
+    not_gated=_names(*_QK_NORMS, *dense(f"{_LAYER}.mlp.up_layer", f"{_MLP}/up")),
+)
 
 _ACTIVATIONS = {"geglu": "gelu", "reglu": "relu"}  # feed_forward_type -> activation of the gate
 _FEED_FORWARD = (*_ACTIVATIONS, "original")
@@ -43,18 +93,23 @@ def _write_jina(fields: Json) -> Json:
     }
 
 
-def _names(hf: Json, family: str) -> bool:
+def _is_named(hf: Json, family: str) -> bool:
     """Return whether the auto_map of a `config.json` names the repository of a family's code."""
     named = [hf.get("_name_or_path"), *(hf["auto_map"].values() if isinstance(hf.get("auto_map"), dict) else ())]
     return any(isinstance(name, str) and name.split("--")[0] == _REPOSITORIES[family] for name in named)
 
 
-def _family(family: str, **more: object) -> Family:
+def _family(family: str, names: Names, sign: str, **more: object) -> Family:
     return Family(
+        name=family,
+        title="Jina BERT",
+        file_keys=_KEYS,
+        names=names,
+        sign=sign,
         classes="JinaBert",
         model_type="bert",
         other_model_types=("bert",),
-        shows=lambda hf: hf.get("position_embedding_type") == "alibi" and _names(hf, family),
+        shows=lambda hf: hf.get("position_embedding_type") == "alibi" and _is_named(hf, family),
         has_own_code=True,
         fixed={"position_embedding_type": "alibi"} | more,
         sizes={"small": (4, 512, 8, 2048)},
@@ -66,7 +121,13 @@ def _family(family: str, **more: object) -> Family:
     )
 
 
-JINA_BERT_FAMILY = _family("jina-bert")
+JINA_BERT_FAMILY = _family("jina-bert", _NAMES, r"(^|\.)layer\.\d+\.mlp\.gated_layers\.")
 JINA_BERT_QK_FAMILY = _family(
-    "jina-bert-qk", qk_norm=True, attention_output_norm=True, mlp_up_bias=False, mlp_dropout_at="input"
+    "jina-bert-qk",
+    _QK_NAMES,
+    r"(^|\.)layer\.\d+\.attention\.self\.layer_norm_q\.",
+    qk_norm=True,
+    attention_output_norm=True,
+    mlp_up_bias=False,
+    mlp_dropout_at="input",
 )

@@ -1,9 +1,78 @@
-"""ModernBERT: rotary positions, LayerNorm first, gated feed-forward layers, global and local layers."""
+"""ModernBERT (Warner et al. 2024, arXiv:2412.13663): rotary positions, LayerNorm first, gated layers, local layers."""
 
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, rope_base, shown, whole_number
+from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
+from bert_jax.model_files.keys import FileKey, harmless, honoured
 
-_KINDS = ["full_attention", "sliding_attention"]
+_KEYS: tuple[FileKey, ...] = (
+    honoured("intermediate_size", "width of the feed-forward layers"),
+    honoured("hidden_activation", "activation of the feed-forward layers"),
+    honoured("norm_eps", "epsilon of LayerNorm"),
+    honoured("norm_bias", "whether LayerNorms have biases"),
+    honoured("attention_bias", "whether attention has biases"),
+    honoured("mlp_bias", "whether feed-forward layers have biases"),
+    honoured("attention_dropout", "dropout rate"),
+    honoured("embedding_dropout", "dropout rate; must equal mlp_dropout"),
+    honoured("mlp_dropout", "dropout rate"),
+    honoured("classifier_dropout", "dropout rate"),
+    honoured("layer_types", "full or sliding attention of each layer"),
+    honoured("global_attn_every_n_layers", "number of layers from one global layer to the next, in older files"),
+    honoured("local_attention", "width of the attention window of local layers"),
+    honoured("rope_parameters", "bases of rotary positions; scaled ones are refused"),
+    honoured("global_rope_theta", "base of rotary positions, in older files"),
+    honoured("local_rope_theta", "base of rotary positions in local layers, in older files"),
+    honoured("decoder_bias", "whether the masked-LM head has a bias for each token"),
+    honoured("classifier_bias", "whether a head's dense layer has a bias"),
+    honoured("classifier_activation", "activation of a head's dense layer"),
+    honoured("classifier_pooling", "which tokens a sequence classifier reads"),
+    harmless("initializer_cutoff_factor", "truncation of the initialiser"),
+    harmless("deterministic_flash_attn", "implementation of attention"),
+    harmless("sparse_prediction", "implementation of a loss"),
+    harmless("sparse_pred_ignore_index", "implementation of a loss"),
+    harmless("reference_compile", "setting of PyTorch's compiler"),
+    harmless("repad_logits_with_grad", "implementation of a loss"),
+    harmless("layer_norm_eps", "norm_eps is used"),
+    harmless("position_embedding_type", "always rotary"),
+)
+
+_LAYER = "model.layers.{layer}"
+
+
+def _classifier(ours: str) -> tuple[Entry, ...]:
+    return (*dense("head.dense", "summary/dense"), *norm("head.norm", "summary/layer_norm"), *dense("classifier", ours))
+
+
+_NAMES = Names(
+    prefix="model.",
+    encoder=(
+        embedding("model.embeddings.tok_embeddings", "embeddings/word_embeddings"),
+        *norm("model.embeddings.norm", "embeddings/layer_norm"),
+        *norm(f"{_LAYER}.attn_norm", f"{LAYERS_PATH}/attention/layer_norm", first_layer=1),
+        *dense_parts(f"{_LAYER}.attn.Wqkv", *(f"{LAYERS_PATH}/attention/{part}" for part in ("query", "key", "value"))),
+        *dense(f"{_LAYER}.attn.Wo", f"{LAYERS_PATH}/attention/output"),
+        *norm(f"{_LAYER}.mlp_norm", f"{LAYERS_PATH}/mlp/layer_norm"),
+        *dense_parts(f"{_LAYER}.mlp.Wi", f"{LAYERS_PATH}/mlp/gate", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{_LAYER}.mlp.Wo", f"{LAYERS_PATH}/mlp/down"),
+        *norm("model.final_norm", "encoder/layer_norm"),
+    ),
+    heads={
+        "masked_lm": (
+            *dense("head.dense", "mlm/dense"),
+            *norm("head.norm", "mlm/layer_norm"),
+            Entry("decoder.bias", "mlm/bias"),
+            embedding("decoder", "mlm/decoder"),
+        ),
+        "sequence_classification": _classifier("classifier"),
+        "token_classification": _classifier("classifier"),
+        "multiple_choice": _classifier("classifier"),
+        "question_answering": _classifier("qa_outputs"),
+    },
+    architectures=architectures("ModernBert"),
+    tied=(("decoder.weight", "model.embeddings.tok_embeddings.weight"),),
+)
+
+_LAYER_TYPES = ["full_attention", "sliding_attention"]
 
 
 def _read_modernbert(hf: Json) -> Json:
@@ -14,10 +83,10 @@ def _read_modernbert(hf: Json) -> Json:
         if not isinstance(kinds, list) or len(kinds) != layers:
             raise InputError(f"layer_types: expected a list of {layers} (num_hidden_layers), found {shown(kinds)}")
         if kinds != _kinds(layers, every):
-            every = next((n for n in range(1, layers) if kinds[n] == _KINDS[0]), layers)
+            every = next((n for n in range(1, layers) if kinds[n] == _LAYER_TYPES[0]), layers)
         if kinds != _kinds(layers, every):
             raise InputError(
-                f"layer_types: expected every n-th layer, from the first, to be {_KINDS[0]}, found {shown(kinds)}"
+                f"layer_types: expected every n-th layer, from the first, to be {_LAYER_TYPES[0]}, found {shown(kinds)}"
             )
     if (pooling := hf.get("classifier_pooling", "cls")) not in ("cls", "mean"):
         raise InputError(f"classifier_pooling: expected cls or mean, found {shown(pooling)}")
@@ -27,29 +96,36 @@ def _read_modernbert(hf: Json) -> Json:
     return {
         "global_every": every,
         "local_window": whole_number(hf, "local_attention", 2) // 2,
-        "rope_theta": rope_base(hf, ("rope_parameters", _KINDS[0]), hf.get("global_rope_theta", 160_000.0)),
-        "local_rope_theta": rope_base(hf, ("rope_parameters", _KINDS[1]), hf.get("local_rope_theta", 10_000.0)),
+        "rope_theta": rope_base(hf, ("rope_parameters", _LAYER_TYPES[0]), hf.get("global_rope_theta", 160_000.0)),
+        "local_rope_theta": rope_base(hf, ("rope_parameters", _LAYER_TYPES[1]), hf.get("local_rope_theta", 10_000.0)),
     }
 
 
 def _write_modernbert(fields: Json) -> Json:
-    thetas = dict(zip(_KINDS, (fields["rope_theta"], fields["local_rope_theta"]), strict=True))
+    thetas = dict(zip(_LAYER_TYPES, (fields["rope_theta"], fields["local_rope_theta"]), strict=True))
     return {
         "layer_types": _kinds(fields["num_hidden_layers"], fields["global_every"]),
         "global_attn_every_n_layers": fields["global_every"],
         "local_attention": 2 * fields["local_window"],
         "embedding_dropout": fields["hidden_dropout_prob"],
-        "global_rope_theta": thetas[_KINDS[0]],
-        "local_rope_theta": thetas[_KINDS[1]],
+        "global_rope_theta": thetas[_LAYER_TYPES[0]],
+        "local_rope_theta": thetas[_LAYER_TYPES[1]],
         "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
     }
 
 
 def _kinds(layers: int, every: int) -> list[str]:
-    return [_KINDS[i % every > 0] for i in range(layers)]
+    return [_LAYER_TYPES[i % every > 0] for i in range(layers)]
 
 
 MODERNBERT_FAMILY = Family(
+    name="modernbert",
+    title="ModernBERT",
+    file_keys=_KEYS,
+    names=_NAMES,
+    tokenizer_class="PreTrainedTokenizerFast",
+    token_types=False,
+    sign=r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.",
     classes="ModernBert",
     fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "first_layer_norm": False, "gated": True,
            "type_vocab_size": 0, "pooler": False, "classifier_summary": "transform",

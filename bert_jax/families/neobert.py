@@ -1,6 +1,60 @@
-"""NeoBERT: deep and narrow, with RMSNorm first, rotary positions and gated feed-forward layers."""
+"""NeoBERT (Le Breton et al. 2025, arXiv:2502.19587): deep and narrow, RMSNorm first, rotary positions, gated layers."""
 
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, whole_number
+from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
+from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
+
+_KEYS: tuple[FileKey, ...] = (
+    honoured("intermediate_size", "width of the feed-forward layers times 1.5, rounded"),
+    honoured("norm_eps", "epsilon of RMSNorm"),
+    honoured("max_length", "maximum number of tokens in a sequence"),
+    honoured("decoder_init_range", "parameter of the initialiser of fresh parameters"),
+    honoured("classifier_dropout", "dropout rate"),
+    honoured("hidden_dropout_prob", "dropout rate, which the original code does not have"),
+    honoured("attention_probs_dropout_prob", "dropout rate, which the original code does not have"),
+    refused("hidden_act", "other activations are not supported", "SwiGLU", "swiglu"),
+    refused("rms_norm", "LayerNorm is not supported", True),
+    refused("rope", "learned positions are not supported", True),
+    refused("ngpt", "normalised weights are not supported", False),
+    refused("dropout", "dropout in layers has the key hidden_dropout_prob", 0, 0.0),
+    refused("swiglu_packed", "gates in tensors of their own are not supported", True),
+    harmless("embedding_init_range", "initialisation of the word embedding"),
+    harmless("classifier_init_range", "initialisation of a classifier"),
+    harmless("initializer_range", "decoder_init_range is used"),
+    harmless("max_position_embeddings", "max_length is used"),
+    harmless("base_scale", "a setting of normalised weights"),
+    harmless("flash_attention", "implementation of attention"),
+    harmless("dim_head", "equal to hidden_size / num_attention_heads"),
+    harmless("kwargs", "keys of the original code"),
+)
+
+_LAYER = "model.transformer_encoder.{layer}"
+_ATTENTION = f"{LAYERS_PATH}/attention"
+
+_NAMES = Names(
+    prefix="model.",
+    encoder=(
+        embedding("model.encoder", "embeddings/word_embeddings"),
+        *norm(f"{_LAYER}.attention_norm", f"{_ATTENTION}/layer_norm"),
+        *dense_parts(f"{_LAYER}.qkv", *(f"{_ATTENTION}/{part}" for part in ("query", "key", "value")), by_head=True),
+        *dense(f"{_LAYER}.wo", f"{_ATTENTION}/output"),
+        *norm(f"{_LAYER}.ffn_norm", f"{LAYERS_PATH}/mlp/layer_norm"),
+        *dense_parts(f"{_LAYER}.ffn.w12", f"{LAYERS_PATH}/mlp/gate", f"{LAYERS_PATH}/mlp/up"),
+        *dense(f"{_LAYER}.ffn.w3", f"{LAYERS_PATH}/mlp/down"),
+        *norm("model.layer_norm", "encoder/layer_norm"),
+    ),
+    heads={
+        "masked_lm": (embedding("decoder", "mlm/decoder"), Entry("decoder.bias", "mlm/bias")),
+        "sequence_classification": (*dense("dense", "summary/dense"), *dense("classifier", "classifier")),
+    },
+    architectures=architectures(
+        "NeoBERT",
+        without=("token_classification", "question_answering", "multiple_choice"),
+        encoder="",
+        masked_lm="LMHead",
+    ),
+    tied=(("decoder.weight", "model.encoder.weight"),),
+)
 
 _MULTIPLE = 8  # the feed-forward layers are rounded up to a multiple of this
 
@@ -21,6 +75,12 @@ def _write_neobert(fields: Json) -> Json:
 
 
 NEOBERT_FAMILY = Family(
+    name="neobert",
+    title="NeoBERT",
+    file_keys=_KEYS,
+    names=_NAMES,
+    tokenizer_class="BertTokenizer",
+    sign=r"(^|\.)transformer_encoder\.\d+\.",
     classes="NeoBERT",
     fixed={"position_embedding_type": "rotary", "rotary_interleaved": True, "norm": "rms_norm", "norm_bias": False,
            **PRE_NORM, "gated": True, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False,

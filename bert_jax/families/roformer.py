@@ -1,8 +1,54 @@
-"""RoFormer: BERT with rotary positions of neighbouring coordinates, and no pooler."""
+"""RoFormer (Su et al. 2021, arXiv:2104.09864): BERT with rotary positions and no pooler."""
 
+from typing import Any
+
+from bert_jax.families import bert
 from bert_jax.families.base import Family, keys_with
+from bert_jax.families.names import CLASSIFICATION_HEAD, Names, architectures, classifiers, dense
+from bert_jax.model_files.keys import FileKey, harmless, honoured
+
+_KEYS: tuple[FileKey, ...] = (
+    honoured("intermediate_size", "width of the feed-forward layers"),
+    honoured("hidden_act", "activation of the feed-forward layers, and of a classifier's own layer"),
+    honoured("hidden_dropout_prob", "dropout rate"),
+    honoured("attention_probs_dropout_prob", "dropout rate"),
+    honoured("layer_norm_eps", "epsilon of LayerNorm"),
+    honoured("type_vocab_size", "rows of the segment embedding"),
+    honoured("embedding_size", "width of the embeddings"),
+    honoured("rotary_value", "whether rotary positions rotate values too"),
+    harmless("position_embedding_type", "always rotary"),
+)
+
+
+def _positions(config: Any) -> Any:
+    """Return the sines and then the cosines of rotary positions, `[S, H]`."""
+    import numpy as np
+
+    from bert_jax.modeling.positions import sinusoids
+
+    table = sinusoids(config.max_position_embeddings, config.head_size)
+    return np.concatenate((table[:, 0::2], table[:, 1::2]), axis=1)
+
+
+_NAMES = Names(
+    prefix="roformer.",
+    encoder=(
+        *bert.encoder("roformer."),
+        *dense("roformer.embeddings_project", "embeddings/projection"),
+    ),
+    heads=classifiers(masked_lm=bert.masked_lm(), sequence_classification=CLASSIFICATION_HEAD),
+    architectures=architectures("RoFormer", without=("multiple_choice",)),
+    other_architectures={"RoFormerForCausalLM": "masked_lm"},
+    tied=bert.tied_predictions("roformer."),
+    buffers={"roformer.encoder.embed_positions.weight": _positions},
+)
 
 ROFORMER_FAMILY = Family(
+    name="roformer",
+    title="RoFormer",
+    file_keys=_KEYS,
+    names=_NAMES,
+    sign=r"^roformer\.|(^|\.)encoder\.embed_positions\.",
     classes="RoFormer",
     fixed={"position_embedding_type": "rotary", "rotary_interleaved": True, "pooler": False,
            "classifier_summary": "hidden_act", "choice_summary": "hidden_act", "drop_before_summary": True},

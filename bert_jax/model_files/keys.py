@@ -76,10 +76,18 @@ def check_keys(content: Mapping[str, Any], table: Iterable[FileKey], where: obje
         _log.warning("%s: unknown keys are ignored: %s", where, printable(shown))
 
 
+# Keys that the `config.json` of several families have.
 LAYER_KEYS: tuple[FileKey, ...] = (
     honoured("intermediate_size", "width of the feed-forward layers"),
     honoured("hidden_act", "activation of the feed-forward layers"),
     honoured("hidden_dropout_prob", "dropout rate"),
     honoured("attention_probs_dropout_prob", "dropout rate"),
     honoured("layer_norm_eps", "epsilon of LayerNorm"),
+)
+SEGMENT_KEYS: tuple[FileKey, ...] = (
+    honoured("type_vocab_size", "rows of the segment embedding; 0 = none"),
+    honoured("classifier_dropout", "dropout rate"),
+)
+ABSOLUTE_KEYS: tuple[FileKey, ...] = (
+    refused("position_embedding_type", "other position embeddings are not supported", "absolute"),
 )

@@ -1,9 +1,9 @@
 """The model: the only package that knows Flax NNX."""
 
+from bert_jax.head_names import HEADS
 from bert_jax.modeling.compute import Compute, resolved_dtype
 from bert_jax.modeling.electra import Electra
 from bert_jax.modeling.encoder_decoder import EncoderDecoder
-from bert_jax.modeling.head_names import HEADS
 from bert_jax.modeling.inputs import Inputs, Options
 from bert_jax.modeling.models import Bert, Params
 from bert_jax.modeling.outputs import BertOutput

@@ -10,8 +10,8 @@ import jax
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
+from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.head_names import DECODER_HEAD
 from bert_jax.modeling.models import Bert, Params
 
 # Families of decoders: those whose class of Hugging Face transformers has cross-attention with BERT's names.

@@ -10,12 +10,12 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.config.values import shortest_period
+from bert_jax.head_names import WITH_UNREAD_POOLER, WITHOUT_POOLER
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan, plan_attention
 from bert_jax.modeling.encoder import Encoder
 from bert_jax.modeling.exchange import TABLES, exchanged
 from bert_jax.modeling.global_tokens import with_global_tokens
-from bert_jax.modeling.head_names import WITH_UNREAD_POOLER, WITHOUT_POOLER, summary_of
 from bert_jax.modeling.heads import Pooler, Summary, Transform
 from bert_jax.modeling.inputs import Inputs, Options
 from bert_jax.modeling.models import Bert, Params
@@ -33,7 +33,7 @@ class _Module(nnx.Module):
     mlm: Any
 
     def __init__(self, config: BertConfig, head: str, *, rngs: nnx.Rngs):
-        summary = summary_of(config, head)
+        summary = config.summary_of(head)
         self.embeddings = embeddings_of(config)(config, rngs=rngs)
         self.encoder = Encoder(config, rngs=rngs)
         reads_pooler = head not in WITHOUT_POOLER and summary in (None, "pooler")

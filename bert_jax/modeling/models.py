@@ -7,8 +7,8 @@ import jax
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.head_names import DECODER_HEAD, GLINER_HEAD, HEADS
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.head_names import DECODER_HEAD, GLINER_HEAD, HEADS, summary_of
 from bert_jax.modeling.inputs import Inputs, Options
 from bert_jax.modeling.outputs import BertOutput
 
@@ -36,7 +36,7 @@ class Bert:
     def __post_init__(self) -> None:
         if self.head not in (*HEADS, DECODER_HEAD):
             raise InputError(f"head {self.head!r} is not known{did_you_mean(self.head, HEADS)}")
-        if summary_of(self.config, self.head) == "pooler" and not self.config.pooler:
+        if self.config.summary_of(self.head) == "pooler" and not self.config.pooler:
             raise InputError(f"head {self.head!r} needs a pooler, and the model config has pooler=False")
         if self.head == GLINER_HEAD and self.config.gliner is None:
             raise InputError(f"head {self.head!r} needs a model config with gliner, found none")
@@ -122,7 +122,7 @@ class Bert:
             case "pretraining" | "masked_lm":
                 count = length if predictions is None else predictions + sentences * (self.head == "pretraining")
             case "sequence_classification" | "multiple_choice" | "next_sentence":
-                of_all = summary_of(config, self.head) != "pooler" and config.classifier_pooling != "cls"
+                of_all = config.summary_of(self.head) != "pooler" and config.classifier_pooling != "cls"
                 count = length if of_all else sentences
             case "sentence_embedding" if config.pooling == "cls" and not config.pooling_skip:
                 count = sentences

@@ -1,10 +1,10 @@
 """Parts of a model that its config and head choose; those that are not BERT's are imported by their models only."""
 
 from bert_jax.config import BertConfig
+from bert_jax.head_names import DECODER_HEAD, GLINER_HEAD
 from bert_jax.modeling.attention import SelfAttention
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.feed_forward import FeedForward
-from bert_jax.modeling.head_names import DECODER_HEAD, GLINER_HEAD
 from bert_jax.modeling.stack import Beside, Stack
 from bert_jax.modeling.task_heads import (
     Head,

@@ -11,7 +11,6 @@ from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
-from bert_jax.modeling.head_names import summary_of
 from bert_jax.modeling.heads import MaskedLMHead
 from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.layers import Dense
@@ -179,7 +178,7 @@ class SequenceClassifier(Head):
     @staticmethod
     def _is_late(encoded: HeadInputs) -> bool:
         """Return whether a classifier's logits are the mean of those of all tokens."""
-        return encoded.config.classifier_pooling == "late" and summary_of(encoded.config, encoded.name) != "pooler"
+        return encoded.config.classifier_pooling == "late" and encoded.config.summary_of(encoded.name) != "pooler"
 
 
 class MultipleChoice(SequenceClassifier):

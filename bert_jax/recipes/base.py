@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Collection
 from typing import Any
 
 
@@ -20,7 +21,7 @@ class Key:
 
     default: Any
     meaning: str
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
     least: float | None = None
     above: float | None = None
     below: float | None = None

@@ -51,7 +51,7 @@ def _choices(c: ConfigDict) -> None:
     for name, key in KEYS[c.task].items():
         if flat[name] is None and key.value is not None:
             raise InputError(f"config.{name}: expected {key.type.__name__}, found None")
-    choices = {name: key.choices for name, key in KEYS[c.task].items() if key.choices and flat[name] is not None}
+    choices = {name: key.choices for name, key in KEYS[c.task].items() if flat[name] is not None and key.choices}
     if c.task == "classification" and c.data.task_type != "classification":
         choices["data.class_weights"] = ("",)
     for name, known in choices.items():

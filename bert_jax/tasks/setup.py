@@ -12,7 +12,6 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
-from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.data.finetuning import splits as splitting
 from bert_jax.data.finetuning.batching import EvalSource, TrainSource, buckets_of, few_buckets
 from bert_jax.data.finetuning.features import Packable, Paddable
@@ -135,13 +134,13 @@ def heads(recipe: Any) -> tuple[str, ...]:
     family = recipe.model.family
     if family is None and recipe.init_from:
         family = load_pretrained(recipe.init_from, "encoder").config.family
-    return tuple(NAME_TABLES[family or "bert"].architectures)
+    return tuple(FAMILIES[family or "bert"].names.architectures)
 
 
 def check_head(config: BertConfig, head: str) -> None:
     """Raise InputError when the family lacks the head, so that the trained model could not be saved, or when the
     quantization does not fit the model."""
-    if NAME_TABLES[config.family].architecture_of(head) is None:
+    if FAMILIES[config.family].names.architecture_of(head) is None:
         hint = "; prepare the data with --objective mlm" if head == "pretraining" else ""
         raise InputError(f"config.model.family: expected a family with head {head!r}, found {config.family!r}{hint}")
     if config.quantization is not None:

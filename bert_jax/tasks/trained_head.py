@@ -7,8 +7,8 @@ import numpy as np
 
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
 from bert_jax.errors import InputError
+from bert_jax.head_names import NAMED_CLASSIFIERS
 from bert_jax.modeling import Bert, Params
-from bert_jax.modeling.head_names import NAMED_CLASSIFIERS
 from bert_jax.tasks.base import Job
 
 

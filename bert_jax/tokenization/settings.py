@@ -9,42 +9,14 @@ import tokenizers
 
 from bert_jax import storage
 from bert_jax.errors import InputError, printable
+from bert_jax.families import FAMILIES
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files.tokenizer import ADDED_TOKEN, SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG
 from bert_jax.tokenization.classes import algorithm_of, short_name
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
-WITHOUT_TOKEN_TYPES = (
-    "roberta", "xlmroberta", "xlmrobertaxl", "camembert", "data2vectext", "robertaprelayernorm", "mpnet", "distilbert",
-    "modernbert", "eurobert", "esm", "longformer", "bigbird",
-)  # fmt: skip
 TOKEN_TYPES = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 NO_TOKEN_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}  # settings of models with one segment
-# Family -> default tokenizer class.
-_CLASSES = {
-    "albert": "AlbertTokenizer",
-    "bert": "BertTokenizer",
-    "deberta": "DebertaTokenizer",
-    "bigbird": "BigBirdTokenizer",
-    "debertav2": "DebertaV2Tokenizer",
-    "camembert": "CamembertTokenizer",
-    "data2vectext": "RobertaTokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "ElectraTokenizer",
-    "ernie": "BertTokenizer",
-    "esm": "EsmTokenizer",
-    "neobert": "BertTokenizer",
-    "eurobert": "PreTrainedTokenizerFast",
-    "longformer": "RobertaTokenizer",
-    "megatronbert": "BertTokenizer",
-    "mobilebert": "MobileBertTokenizer",
-    "modernbert": "PreTrainedTokenizerFast",
-    "mpnet": "MPNetTokenizer",
-    "roberta": "RobertaTokenizer",
-    "robertaprelayernorm": "RobertaTokenizer",
-    "xlmroberta": "XLMRobertaTokenizer",
-    "xlmrobertaxl": "XLMRobertaTokenizer",
-}
 _LIMIT = 1_000_000  # a model_max_length above this means "no limit"
 MAX_ID = 1 << 22  # the largest vocabularies have a quarter of this
 _MAX_TOKEN = 1000  # characters
@@ -108,17 +80,18 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
         added = _encoder(directory / "added_tokens.json", set(_names(settings)))
     _check_types(settings, where)
     further = tuple(_further_specials(settings, where))
-    known = [short_name(name) for name in named if short_name(name) in _CLASSES]
+    known = [kind for name in named if (kind := FAMILIES.of_tokenizer(short_name(name)))]
     explicit = bool(settings.get("tokenizer_class") or config.get("tokenizer_class"))
     if explicit and named:  # config.json may have any value here
         settings.setdefault("tokenizer_class", named[0])
     elif known:
-        settings["tokenizer_class"] = _CLASSES[known[0]]
-    if any(name in WITHOUT_TOKEN_TYPES for name in known):
+        settings["tokenizer_class"] = known[0].tokenizer_class
+    if any(not kind.token_types for kind in known):
         settings.setdefault("model_input_names", NO_TOKEN_TYPES["model_input_names"])
     rows = config.get("vocab_size")
     rows = rows if isinstance(rows, int) and not isinstance(rows, bool) else None
-    return TokenizerFiles(settings, added, further, algorithm, explicit, known[0] if known else "", rows)
+    family = short_name(known[0].name) if known else ""
+    return TokenizerFiles(settings, added, further, algorithm, explicit, family, rows)
 
 
 def max_length_of(settings: Mapping[str, Any]) -> int | None:

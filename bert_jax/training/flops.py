@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 from bert_jax.config import BertConfig
+from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling import Bert, Electra, EncoderDecoder
-from bert_jax.modeling.head_names import DECODER_HEAD, summary_of
 
 # Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v2,v3,v4,v5e,
 # v5p,v6e,tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). Looked up in `device_kind`, in
@@ -173,7 +173,7 @@ def forward_flops(
     of_tokens = head in ("token_classification", "question_answering", "replaced_token_detection")
     is_late = config.classifier_pooling == "late" and head in ("sequence_classification", "multiple_choice")
     places = length if of_tokens or is_late else 1
-    summary = summary_of(config, head)
+    summary = config.summary_of(head)
     if head == "replaced_token_detection" or (summary is not None and (summary != "pooler" or config.pooler_dense)):
         total += 2 * places * hidden**2
     outputs = {

@@ -8,8 +8,7 @@ from test_hf_families import batch, oracle, relative, run
 
 from bert_jax import from_pretrained
 from bert_jax.errors import InputError
-from bert_jax.families import FAMILIES
-from bert_jax.model_files.config import config_keys
+from bert_jax.families import FAMILIES, config_keys
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")

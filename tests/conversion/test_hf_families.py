@@ -12,10 +12,10 @@ import pytest
 
 from bert_jax import from_pretrained
 from bert_jax.config import BertConfig
-from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.state_dict import to_huggingface
 from bert_jax.errors import InputError
-from bert_jax.modeling.head_names import EMBEDDING_HEADS
+from bert_jax.families import FAMILIES
+from bert_jax.head_names import EMBEDDING_HEADS
 from bert_jax.modeling.kernels.disentangled import distance_rows
 from bert_jax.modeling.relative_bias import relative_buckets
 
@@ -91,7 +91,7 @@ QUICK_HEADS = dict.fromkeys(SAME_HEADS, ("masked_lm",)) | {
     "mobilebert": ("pretraining",),
 }
 QUICK_GRADIENTS = {
-    *((family, head) for family in NAME_TABLES for head in QUICK if family not in QUICK_HEADS),
+    *((family, head) for family in FAMILIES for head in QUICK if family not in QUICK_HEADS),
     ("xlm-roberta-xl", "masked_lm"),
     ("ernie", "masked_lm"),
     ("albert", "pretraining"),
@@ -99,8 +99,8 @@ QUICK_GRADIENTS = {
 }
 CASES = [
     pytest.param(family, head, marks=[] if head in QUICK_HEADS.get(family, (head,)) else [SLOW])
-    for family, names in NAME_TABLES.items()
-    for head in names.architectures
+    for family, kind in FAMILIES.items()
+    for head in kind.names.architectures
     if family in CONFIGS and head not in EMBEDDING_HEADS
     if (family, head) != ("deberta-v2", "replaced_token_detection")
 ]
@@ -170,7 +170,7 @@ def relative(ours, theirs) -> float:
 def oracle(family: str, head: str, **changes):
     """A transformers model in which every parameter is random, LayerNorms and biases too."""
     torch.manual_seed(0)
-    classes = NAME_TABLES[family].architectures
+    classes = FAMILIES[family].names.architectures
     library = neobert_oracle if family == "neobert" else transformers
     kind = getattr(library, classes["encoder"].removesuffix("Model") + "Config")
     fields = {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 2}
@@ -234,7 +234,7 @@ def test_outputs_of_variants(tmp_path, family, head, changes):
     check_outputs(tmp_path, oracle(family, head, **changes), family, head, padded=True)
 
 
-BIASED = [family for family, names in NAME_TABLES.items() if any(name.endswith(".bias") for name, _ in names.tied)]
+BIASED = [family for family, kind in FAMILIES.items() if any(name.endswith(".bias") for name, _ in kind.names.tied)]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_an_untied_output_matrix_has_a_bias_of_its_own(tmp_path, family):
     ours.save_pretrained(tmp_path / "ours")
     again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not any(info.values()), info
-    unused = [original for name, original in NAME_TABLES[family].tied if name.endswith(".bias")]
+    unused = [original for name, original in FAMILIES[family].names.tied if name.endswith(".bias")]
     before, after = model.state_dict(), again.state_dict()
     assert [name for name, tensor in before.items() if not torch.equal(after[name], tensor)] == unused
 
@@ -328,7 +328,7 @@ def check_gradients(tmp_path, model, family, head):
     # What no output reads has no gradient.
     named = {name: array for name, array in named.items() if array.any() or "contact_head" not in name}
     named = {name: array for name, array in named.items() if not name.endswith(("inv_freq", "embed_positions.weight"))}
-    tied = dict(NAME_TABLES[family].tied) if ours.config.tie_word_embeddings else {}
+    tied = dict(FAMILIES[family].names.tied) if ours.config.tie_word_embeddings else {}
     expected = {tied.get(name, name): p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
     expected.pop("roformer.encoder.embed_positions.weight", None)
     assert expected.keys() <= named.keys()
@@ -614,7 +614,7 @@ def test_position_ids_are_rows_of_the_table(tmp_path, family):
 @pytest.mark.parametrize("name", ["BertLMHeadModel", "RobertaForCausalLM", "ElectraForCausalLM"])
 def test_a_language_model_that_sees_both_sides_is_a_masked_one(tmp_path, name):
     family = {"B": "bert", "R": "roberta", "E": "electra"}[name[0]]
-    classes = NAME_TABLES[family].architectures
+    classes = FAMILIES[family].names.architectures
     model = oracle(family, "masked_lm")
     model.save_pretrained(tmp_path)
     path = tmp_path / "config.json"

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from bert_jax import BertConfig, from_pretrained
-from bert_jax.conversion.names import NAME_TABLES
 from bert_jax.conversion.state_dict import to_huggingface
+from bert_jax.families import FAMILIES
+from bert_jax.head_names import EMBEDDING_HEADS
 from bert_jax.inference import PretrainedModel, pipeline
-from bert_jax.modeling.head_names import EMBEDDING_HEADS
 from bert_jax.tasks.pretraining import PretrainingTask
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
 
-HEADS = tuple(NAME_TABLES["bert"].architectures)
+HEADS = tuple(FAMILIES["bert"].names.architectures)
 VOCABULARY, LENGTHS, CHOICES = 97, (19, 13, 7), 4
 SHAPE = {
     "vocab_size": VOCABULARY,
@@ -41,7 +41,7 @@ def oracle(head: str, **changes):
     """A Hugging Face model in which every parameter is random, LayerNorms and biases too."""
     torch.manual_seed(0)
     config = transformers.BertConfig(**{**SHAPE, **changes}, attn_implementation="eager")
-    model = getattr(transformers, NAME_TABLES["bert"].architectures[head])(config).eval()
+    model = getattr(transformers, FAMILIES["bert"].names.architectures[head])(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.15)

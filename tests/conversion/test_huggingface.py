@@ -14,9 +14,10 @@ import safetensors.numpy
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-from bert_jax.conversion.names import NAME_TABLES, slots
-from bert_jax.conversion.names.table import EXPERT_LAYERS
+from bert_jax.conversion.slots import slots
 from bert_jax.errors import InputError
+from bert_jax.families import FAMILIES
+from bert_jax.families.names import EXPERT_LAYERS
 from bert_jax.modeling import Bert
 
 CONFIG = BertConfig(
@@ -65,7 +66,7 @@ def rewrite(directory, tensors: dict[str, np.ndarray], **config) -> None:
     (directory / "config.json").write_text(json.dumps(kept))
 
 
-@pytest.mark.parametrize("head", NAME_TABLES["bert"].architectures)
+@pytest.mark.parametrize("head", FAMILIES["bert"].names.architectures)
 def test_round_trip_of_every_head(tmp_path, head):
     config = CONFIG.replace(pooling="splade_max") if head == "sparse_embedding" else CONFIG
     params = random_params(config, head)
@@ -75,14 +76,14 @@ def test_round_trip_of_every_head(tmp_path, head):
     assert equal(loaded.params, params)
     assert loaded.missing == [] and loaded.unused == []
     described = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert described["architectures"] == [NAME_TABLES["bert"].architectures[head]]
+    assert described["architectures"] == [FAMILIES["bert"].names.architectures[head]]
     save_pretrained(tmp_path / "again", loaded.config, loaded.head, loaded.params)
     for name in ("model.safetensors", "config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
 
 
 @pytest.mark.parametrize("positions", ["absolute", "sinusoidal"])
-@pytest.mark.parametrize(("family", "head"), [(f, head) for f in NAME_TABLES for head in NAME_TABLES[f].architectures])
+@pytest.mark.parametrize(("family", "head"), [(f, head) for f in FAMILIES for head in FAMILIES[f].names.architectures])
 def test_the_tables_cover_every_parameter_once(family, head, positions):
     changes = {} if family != "bert" else {"position_embedding_type": positions}
     shape = {"num_hidden_layers": 4, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 24}
@@ -91,7 +92,7 @@ def test_the_tables_cover_every_parameter_once(family, head, positions):
     config = BertConfig.named("base", family, **shape | changes)
     paths = jax.tree_util.tree_leaves_with_path(Bert(config, head).abstract_params())
     shapes = {"/".join(key.key for key in path): leaf.shape for path, leaf in paths}
-    found = list(slots(NAME_TABLES[family], head, shapes, has_experts=config.has_experts))
+    found = list(slots(FAMILIES[family].names, head, shapes, has_experts=config.has_experts))
     assert {slot.path for slot in found} == shapes.keys()
     assert len({(slot.name, slot.part) for slot in found}) == len(found)
     skipped = {  # a normalisation that the first layer has not
@@ -104,9 +105,9 @@ def test_the_tables_cover_every_parameter_once(family, head, positions):
     assert sum(names.values()) == len(found), "every part of a tensor is somewhere"
 
 
-@pytest.mark.parametrize("family", NAME_TABLES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_name_is_in_a_table_twice(family):
-    for entries in (NAME_TABLES[family].encoder, *NAME_TABLES[family].heads.values()):
+    for entries in (FAMILIES[family].names.encoder, *FAMILIES[family].names.heads.values()):
         # Layers with experts have the names of the others, under other numbers.
         theirs = {(entry.theirs, entry.part, entry.ours.startswith(EXPERT_LAYERS)) for entry in entries}
         assert len(theirs) == len({entry.ours for entry in entries})

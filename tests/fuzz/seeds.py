@@ -18,9 +18,9 @@ from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.families import FAMILIES
+from bert_jax.head_names import EMBEDDING_HEADS
 from bert_jax.inference import pipeline
 from bert_jax.modeling import Bert
-from bert_jax.modeling.head_names import EMBEDDING_HEADS
 from bert_jax.tokenization import Tokenizer, train_bpe, train_sentencepiece, train_wordpiece, word_piece
 from bert_jax.tokenization.added_tokens import with_special_tokens
 

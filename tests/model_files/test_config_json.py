@@ -8,9 +8,9 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
-from bert_jax.families import FAMILIES, family_of
+from bert_jax.families import FAMILIES, config_keys, family_of
 from bert_jax.model_files.adapter import ADAPTER
-from bert_jax.model_files.config import NOT_CARRIED, config_keys
+from bert_jax.model_files.config import NOT_CARRIED
 from bert_jax.model_files.generation import GENERATION
 from bert_jax.model_files.labels import read_classes
 

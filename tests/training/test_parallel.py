@@ -11,7 +11,7 @@ from synthetic import pretraining_task, random_batch
 
 from bert_jax import sharding
 from bert_jax.config import BertConfig
-from bert_jax.conversion.names import NAME_TABLES
+from bert_jax.families import FAMILIES
 from bert_jax.modeling import Bert
 from bert_jax.training import step as steps
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
@@ -73,7 +73,7 @@ def test_between_the_layers_each_device_holds_a_part_of_the_tokens(printed):
     assert printed("between_layers") == [[8, 4, 32]] * 3
 
 
-@pytest.mark.parametrize(("family", "head"), [(f, head) for f in NAME_TABLES for head in NAME_TABLES[f].architectures])
+@pytest.mark.parametrize(("family", "head"), [(f, head) for f in FAMILIES for head in FAMILIES[f].names.architectures])
 def test_every_parameter_of_every_head_is_in_the_table(family, head):
     config = BertConfig.named("base", family, embedding_size=128, tie_word_embeddings=False)
     sharding.param_specs(Bert(config, head).abstract_params())

@@ -51,6 +51,9 @@ class LazyTensor:
         return LazyTensor((rows, *self.shape[1:]), self.dtype, lambda: self.read()[select])
 
 
+Tensors = dict[str, LazyTensor]  # by name
+
+
 @contextlib.contextmanager
 def about(path: storage.Path) -> Iterator[None]:
     """Prefix an InputError raised in the block with `path`, unless it names a file already."""

@@ -8,7 +8,7 @@ from bert_jax.config import BertConfig
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
 from bert_jax.export.onnx.questions import add_penalty, add_question_tokens
-from bert_jax.modeling.head_names import CLASSIFIERS, summary_of
+from bert_jax.head_names import CLASSIFIERS
 
 
 def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], config: BertConfig, head: str) -> dict:
@@ -119,7 +119,7 @@ def _splade(graph: OnnxGraph, logits: str, pooling: str) -> str:
 
 def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig, head: str) -> str:
     """Add the layer between the encoder and a head: `[B, D]` for a text's classes, `[B, S, D]` for tokens and spans."""
-    kind = summary_of(config, head)
+    kind = config.summary_of(head)
     if head in ("sequence_classification", "multiple_choice"):
         if kind == "pooler":
             return _pooler(graph, x, params, config)
@@ -137,7 +137,7 @@ def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfi
 def _is_late(config: BertConfig, head: str) -> bool:
     """Return whether a classifier's logits are the mean of those of all tokens."""
     of_texts = head in ("sequence_classification", "multiple_choice")
-    return of_texts and config.classifier_pooling == "late" and summary_of(config, head) != "pooler"
+    return of_texts and config.classifier_pooling == "late" and config.summary_of(head) != "pooler"
 
 
 def _sentence(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:

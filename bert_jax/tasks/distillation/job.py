@@ -11,8 +11,8 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError
+from bert_jax.head_names import NAMED_CLASSIFIERS
 from bert_jax.modeling import Bert, Params
-from bert_jax.modeling.head_names import NAMED_CLASSIFIERS
 from bert_jax.storage import PathLike
 from bert_jax.tasks.base import AbstractTask, Job
 from bert_jax.tasks.distillation.settings import Distillation, check_terms, distillation_of

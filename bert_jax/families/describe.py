@@ -1,9 +1,10 @@
-"""Generate docs/model_files.md from the tables: `python -m bert_jax.model_files.describe`."""
+"""Generate docs/model_files.md from the tables: `python -m bert_jax.families.describe`."""
 
 import importlib
 import pkgutil
 
 import bert_jax.model_files
+from bert_jax.families import FAMILIES
 from bert_jax.model_files.keys import FileKey
 
 _HEAD = """# The files of a model directory, key by key
@@ -21,13 +22,13 @@ A key that is in no table and has a value causes a warning, once per file.
 
 
 def tables() -> dict[str, tuple[FileKey, ...]]:
-    """Return title -> table for the public tables of all modules of `bert_jax.model_files`.
+    """Return title -> table for the public tables of all modules of `bert_jax.model_files`, and those of families.
 
     The title of a table is in `FILES` of its module; otherwise it is made from the names of the module and the table.
     """
     found: dict[str, tuple[FileKey, ...]] = {}
     for info in pkgutil.iter_modules(bert_jax.model_files.__path__):
-        if info.name in ("keys", "describe"):
+        if info.name == "keys":
             continue
         module = importlib.import_module(f"bert_jax.model_files.{info.name}")
         titles = getattr(module, "FILES", {})
@@ -36,6 +37,10 @@ def tables() -> dict[str, tuple[FileKey, ...]]:
                 if titles.get(name) is None and getattr(module, name) in found.values():
                     continue  # the same table under another name
                 found[titles.get(name, f"`{info.name}`: {name.lower()}")] = value
+        if info.name == "config":
+            for family in FAMILIES.values():
+                if family.file_keys not in found.values():  # several families have one table
+                    found[f"`config.json` of {family.title}"] = family.file_keys
     return found
 
 

@@ -1,6 +1,4 @@
-"""The heads by name, and which of them have a pooler, a summary or classes."""
-
-from bert_jax.config import BertConfig
+"""The heads by name, and which of them have a pooler or classes."""
 
 HEADS = (
     "encoder",
@@ -26,22 +24,8 @@ WITHOUT_POOLER = (
 EMBEDDING_HEADS = ("sentence_embedding", "sparse_embedding", "multi_vector")
 DECODER_HEAD = "decoder"  # of a decoder (`bert_jax.modeling.EncoderDecoder`), which is no model by itself
 GLINER_HEAD = "zero_shot_ner"  # of a GLiNER; no class of transformers has it either
-# Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
-# Of these, the ones that have a pooler which they do not read, in families with `unread_pooler`.
+# Those that have a pooler which they do not read, in families with `unread_pooler`.
 WITH_UNREAD_POOLER = ("masked_lm", "sequence_classification", "token_classification")
+# Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
 CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
 NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # whose classes have names
-
-
-def summary_of(config: BertConfig, head: str) -> str | None:
-    """Return the layer between the encoder and a head: one of `bert_jax.config.values.SUMMARIES`, or None."""
-    match head:
-        case "pretraining" | "next_sentence":
-            return "pooler"
-        case "sequence_classification":
-            return config.classifier_summary
-        case "multiple_choice":
-            return config.choice_summary
-        case "token_classification" | "question_answering" if config.classifier_summary == "transform":
-            return "transform"
-    return None

@@ -1,0 +1,32 @@
+"""Megatron-BERT (Shoeybi et al. 2019, arXiv:1909.08053): BERT with LayerNorms before the blocks."""
+
+from bert_jax.families import bert
+from bert_jax.families.base import PRE_NORM, Family, keys_with
+from bert_jax.families.names import norm
+from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, FileKey, honoured
+
+_KEYS: tuple[FileKey, ...] = (
+    *LAYER_KEYS,
+    *ABSOLUTE_KEYS,
+    honoured("type_vocab_size", "rows of the segment embedding"),
+)
+
+_NAMES = bert.with_bert_heads(
+    "MegatronBert",
+    "bert.",
+    (*bert.encoder("bert.", "attention.ln", "ln"), *norm("bert.encoder.ln", "encoder/layer_norm")),
+    "ForCausalLM",
+)
+
+MEGATRON_BERT_FAMILY = Family(
+    name="megatron-bert",
+    title="Megatron-BERT",
+    file_keys=_KEYS,
+    names=_NAMES,
+    tokenizer_class="BertTokenizer",
+    sign=r"(^|\.)layer\.\d+\.attention\.ln\.",
+    classes="MegatronBert",
+    fixed=PRE_NORM,
+    keys=keys_with(without=("classifier_dropout",)),
+    defaults={"vocab_size": 29056},
+)  # fmt: skip
