@@ -10,7 +10,6 @@ import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
-from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families.base import Family, Json, shown
