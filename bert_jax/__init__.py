@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bert_jax.config import BertConfig
     from bert_jax.errors import InputError
+    from bert_jax.families import register_family
     from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
     from bert_jax.modeling import Bert, BertOutput, Compute
     from bert_jax.tokenization import Tokenizer, load_tokenizer
@@ -25,11 +26,12 @@ _PUBLIC = {
     "from_pretrained": "bert_jax.inference",
     "pipeline": "bert_jax.inference",
     "load_tokenizer": "bert_jax.tokenization",
+    "register_family": "bert_jax.families",
     "train": "bert_jax.training",
 }
 # Subpackages of the documented API, which are attributes too, without an import of their own.
-_PACKAGES = ("conversion", "data", "evaluation", "export", "inference", "modeling", "planning", "recipes", "serving",
-             "storage", "tokenization", "training")  # fmt: skip
+_PACKAGES = ("conversion", "data", "evaluation", "export", "families", "inference", "modeling", "planning",
+             "recipes", "serving", "storage", "tokenization", "training")  # fmt: skip
 __all__ = [
     "Bert",
     "BertConfig",
@@ -41,6 +43,7 @@ __all__ = [
     "from_pretrained",
     "load_tokenizer",
     "pipeline",
+    "register_family",
     "train",
 ]
 

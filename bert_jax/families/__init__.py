@@ -52,8 +52,8 @@ class _Families(Mapping[str, Family]):
         return True
 
     def add(self, family: Family) -> None:
-        """Add a family, or replace one that was added before."""
-        if family.name not in self._added and family.name in self:
+        """Add a family of another package, or replace it."""
+        if family.name in self._own():
             raise InputError(f"register_family: expected a new name, found {family.name!r}, which a family has")
         self._added[family.name] = family
 
@@ -71,9 +71,11 @@ class _Families(Mapping[str, Family]):
         module = importlib.import_module(f"{__name__}.{file}")
         return {value.name: value for value in vars(module).values() if isinstance(value, Family)}
 
+    def _own(self) -> dict[str, Family]:
+        return {name: family for file in self._files for name, family in self._read(file).items()}
+
     def _all(self) -> dict[str, Family]:
-        own = {name: family for file in self._files for name, family in self._read(file).items()}
-        return self._added | _of_entry_points() | own
+        return self._added | _of_entry_points() | self._own()
 
 
 @functools.cache
@@ -82,7 +84,7 @@ def _of_entry_points() -> dict[str, Family]:
 
 
 def _loaded(point: metadata.EntryPoint) -> Family:
-    """Return the family of an entry point. Raises InputError when it is none, or has another name."""
+    """Return the family of an entry point. Raises InputError when it is none, or has another name or that of ours."""
     family = point.load()
     if not isinstance(family, Family) or family.name != point.name:
         name = family.name if isinstance(family, Family) else shown(family)
