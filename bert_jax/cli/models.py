@@ -80,6 +80,7 @@ def run_inspect(args: argparse.Namespace) -> None:
     """Print the parameters of each part of a model, and its configuration."""
     from bert_jax import storage
     from bert_jax.config import BertConfig
+    from bert_jax.config.parts import PLACES
     from bert_jax.config.values import SIZES
     from bert_jax.conversion.huggingface import load_pretrained
     from bert_jax.modeling import Bert
@@ -92,11 +93,14 @@ def run_inspect(args: argparse.Namespace) -> None:
         config, head = loaded.config, loaded.head
         notes = {"initialised": loaded.missing, "unused": loaded.unused}
     shapes = Bert(config, head).abstract_params()
+    fields = dataclasses.asdict(config)
+    for place in PLACES:
+        fields |= fields.pop(place)
     parts = {part: _count(shapes[part]) for part in sorted(shapes, key=_place)}
     if args.json:
-        print(json.dumps({"head": head, "parameters": parts, "config": dataclasses.asdict(config)} | notes))
+        print(json.dumps({"head": head, "parameters": parts, "config": fields} | notes))
         return
-    _print_tables(args.model, head, parts, dataclasses.asdict(config), notes)
+    _print_tables(args.model, head, parts, fields, notes)
 
 
 def _place(part: str) -> tuple[int, str]:

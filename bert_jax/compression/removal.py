@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import ExpertsConfig, TiedConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling import Params
 
@@ -164,24 +165,24 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
 
 def check_untied(config: BertConfig) -> None:
     """Raise InputError when layers share their parameters, so that none of them can lose a part."""
-    if config.num_hidden_groups:
+    if isinstance(config.stack, TiedConfig):
         raise InputError(
             "expected a model whose layers have parameters of their own, found num_hidden_groups "
-            f"{config.num_hidden_groups}, which ties them; only pieces of the vocabulary can be removed"
+            f"{config.stack.num_hidden_groups}, which ties them; only pieces of the vocabulary can be removed"
         )
-    if config.num_experts:
+    if isinstance(config.stack, ExpertsConfig):
         raise InputError(
-            f"expected a model without experts, found num_experts {config.num_experts}; only pieces of the vocabulary "
-            "can be removed"
+            f"expected a model without experts, found num_experts {config.stack.num_experts}; only pieces of the "
+            "vocabulary can be removed"
         )
 
 
 def check_one_block(config: BertConfig) -> None:
     """Raise InputError when layers have several feed-forward blocks, whose columns are not ranked together."""
-    if config.num_feedforward_networks > 1:
+    if config.layer.blocks_before_last:
         raise InputError(
             "columns: expected layers of one feed-forward block, found num_feedforward_networks "
-            f"{config.num_feedforward_networks}; heads, layers and pieces of the vocabulary can be removed"
+            f"{config.layer.blocks_before_last + 1}; heads, layers and pieces of the vocabulary can be removed"
         )
 
 

@@ -8,6 +8,7 @@ from bert_jax import storage
 from bert_jax.config.encoder_config import EncoderConfig
 from bert_jax.config.gliner import GlinerConfig
 from bert_jax.config.json_fields import check_said, read_fields, write_fields
+from bert_jax.config.parts import PLACES, SELECTORS, Part, check_part, settings_of, types_of, with_parts
 from bert_jax.config.quantization import Quantization
 from bert_jax.config.values import (
     MAY_BE_NONE,
@@ -102,9 +103,13 @@ class BertConfig(EncoderConfig):
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None or field.name not in MAY_BE_NONE:
+            if field.name in PLACES:
+                check_part(field.name, value)
+            elif value is not None or field.name not in MAY_BE_NONE:
                 check_value(field.name, value, field.type)
         check_fields_together(self)
+        for part in self.parts.values():
+            part.check(self)
         if self.head_dim and self.head_dim * self.num_attention_heads == self.inner_size:
             object.__setattr__(self, "head_dim", None)  # one value for one architecture
         if self.embedding_size == self.hidden_size:
@@ -160,14 +165,29 @@ class BertConfig(EncoderConfig):
         shape: dict[str, Any] = dict(zip(names, sizes[size], strict=True))
         if size not in FAMILIES[family].sizes:
             # Only a family's own sizes have narrower embeddings and bottlenecks.
-            shape |= {"embedding_size": None, "intra_bottleneck_size": 0}
+            shape |= {"embedding_size": None, "layer": base.layer.of_other_size()}
         # The position offset may depend on the id of padding.
         offset = FAMILIES[family].position_offset({"pad_token_id": changes.get("pad_token_id", base.pad_token_id)})
         return base.replace(**shape | {"position_offset": offset} | changes)
 
+    @property
+    def parts(self) -> dict[str, Part]:
+        """Return the parts by place."""
+        return {place: getattr(self, place) for place in PLACES}
+
+    def settings(self) -> dict[str, Any]:
+        """Return the values of all fields but the parts, and of the settings of the parts, by name."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in PLACES}
+        kinds = {name: self.parts[place].kind for name, place in SELECTORS.items()}
+        return own | kinds | {name: getattr(part, name) for part in self.parts.values() for name in settings_of(part)}
+
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        """Return a copy with some fields changed, or settings of its parts.
+
+        Raises:
+            InputError: a setting is that of a part that this model does not have, or the values do not fit.
+        """
+        return dataclasses.replace(self, **with_parts(changes, self.parts, self.family))
 
     @classmethod
     def from_hf(cls, hf: dict[str, Any], where: str = "config.json") -> Self:
@@ -196,8 +216,8 @@ class BertConfig(EncoderConfig):
 
     @classmethod
     def _of_family(cls, hf: dict[str, Any], family: str, **more: Any) -> Self:
-        types = {field.name: field.type for field in dataclasses.fields(cls)}
-        return cls(family=family, **read_fields(hf, family, types) | more)
+        fields = read_fields(hf, family, types_of(cls)) | more
+        return cls(family=family, **with_parts(fields, {place: kind() for place, kind in PLACES.items()}, family))
 
     def to_hf(self, architecture: str = "") -> dict[str, Any]:
         """Return the config as a Hugging Face `config.json` dict.
@@ -208,8 +228,7 @@ class BertConfig(EncoderConfig):
         Raises:
             InputError: the family's `config.json` cannot describe this config.
         """
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        hf = write_fields(fields, architecture, carried := dict(self.carried))
+        hf = write_fields(self.settings(), architecture, carried := dict(self.carried))
         hf["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
         hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
         if self.quantization is not None and self.quantization.stage == "quantized":

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from bert_jax.config.parts import LayerConfig, StackConfig
+
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
@@ -12,23 +14,12 @@ class EncoderConfig:
         vocab_size: rows of the word embedding.
         hidden_size: width of the residual stream.
         num_hidden_layers: number of encoder layers, counting each use of tied parameters.
-        num_hidden_groups: number of groups of layers with tied parameters (Lan et al. 2020, arXiv:1909.11942, section
-            3.1): a group's layers are used in turn, again and again; 0 = every layer has its own parameters.
-        inner_group_num: number of layers in a group; must divide `num_hidden_layers`.
         num_attention_heads: number of attention heads; must divide `inner_size` if `head_dim` is None.
         num_key_value_heads: number of heads of keys and values; each serves as many attention heads (Ainslie
             et al. 2023, arXiv:2305.13245); None = num_attention_heads.
         head_dim: width of an attention head, where the heads do not fill `inner_size`, as after pruning; None =
             inner_size / num_attention_heads.
         intermediate_size: width of the feed-forward layer.
-        intra_bottleneck_size: width of attention and feed-forward blocks, to which a dense layer projects the input of
-            a layer, and from which one projects its output to `hidden_size` (Sun et al. 2020, section 3.1); 0 = these
-            blocks are as wide as `hidden_size`.
-        key_query_shared_bottleneck: whether queries and keys of a layer with a bottleneck are projections of a
-            bottleneck of their own.
-        use_bottleneck_attention: whether queries, keys and values are all projections of the bottleneck of the layer's
-            input; False = values are projections of the input itself.
-        num_feedforward_networks: number of feed-forward blocks in a layer (Sun et al. 2020, section 3.2).
         embedding_size: width of the embeddings, which a dense layer projects to `hidden_size`; None = hidden_size.
         embedding_projection: whether there is such a dense layer also if the embeddings are as wide as `hidden_size`.
         norm_after_projection: whether the LayerNorm of the embeddings follows this dense layer, which then has no bias.
@@ -38,10 +29,6 @@ class EncoderConfig:
             previous token (Sun et al. 2020, arXiv:2004.02984, section 3.4).
         hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
         gated: whether the feed-forward layer is act(gate) * up (Shazeer 2020, arXiv:2002.05202), or act(up).
-        num_experts: experts of a feed-forward block in every `moe_every_n_layers`-th layer, from the second (Shazeer et
-            al. 2017, arXiv:1701.06538); 0 = no layer has experts.
-        moe_top_k: number of experts that a token uses.
-        moe_every_n_layers: number of layers from one with experts to the next.
         hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: dropout rate on attention probabilities.
         classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
@@ -109,22 +96,18 @@ class EncoderConfig:
             None = layer_norm_eps.
         pad_token_id: id of the padding token.
         sep_token_id: id of the separator, in families whose forward pass looks for the question; None = it does not.
+        stack: whose parameters the layers have.
+        layer: which blocks a layer has.
     """
 
     family: str = "bert"
     vocab_size: int = 30522
     hidden_size: int = 768
     num_hidden_layers: int = 12
-    num_hidden_groups: int = 0
-    inner_group_num: int = 1
     num_attention_heads: int = 12
     num_key_value_heads: int | None = None
     head_dim: int | None = None
     intermediate_size: int = 3072
-    intra_bottleneck_size: int = 0
-    key_query_shared_bottleneck: bool = False
-    use_bottleneck_attention: bool = False
-    num_feedforward_networks: int = 1
     embedding_size: int | None = None
     embedding_projection: bool = False
     norm_after_projection: bool = False
@@ -132,9 +115,6 @@ class EncoderConfig:
     trigram_input: bool = False
     hidden_act: str = "gelu"
     gated: bool = False
-    num_experts: int = 0
-    moe_top_k: int = 2
-    moe_every_n_layers: int = 2
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     classifier_dropout: float | None = None
@@ -186,16 +166,18 @@ class EncoderConfig:
     embedding_mlp_norm_eps: float | None = None
     pad_token_id: int = 0
     sep_token_id: int | None = None
+    stack: StackConfig = StackConfig()
+    layer: LayerConfig = LayerConfig()
 
     @property
     def inner_size(self) -> int:
         """Return the width of attention and feed-forward blocks: that of a layer's bottleneck, or hidden_size."""
-        return self.intra_bottleneck_size or self.hidden_size
+        return self.layer.inner_size(self.hidden_size)
 
     @property
     def value_input_size(self) -> int:
         """Return the width of what values are projections of."""
-        return self.inner_size if self.use_bottleneck_attention else self.hidden_size
+        return self.layer.value_input_size(self.hidden_size)
 
     @property
     def head_size(self) -> int:
@@ -250,22 +232,17 @@ class EncoderConfig:
     @property
     def parameter_rows(self) -> tuple[int, ...]:
         """Return for each layer the row of the stacked parameters that it uses: its own, unless layers are tied."""
-        if not self.num_hidden_groups:
-            return tuple(range(self.num_hidden_layers))
-        uses, inner = self.num_hidden_layers // self.inner_group_num, range(self.inner_group_num)
-        groups = (int(use / (uses / self.num_hidden_groups)) for use in range(uses))
-        return tuple(group * self.inner_group_num + i for group in groups for i in inner)
+        return self.stack.rows(self.num_hidden_layers)
 
     @property
     def num_parameter_rows(self) -> int:
         """Return the number of layers that have parameters of their own."""
-        return self.num_hidden_groups * self.inner_group_num or self.num_hidden_layers
+        return self.stack.num_rows(self.num_hidden_layers)
 
     @property
     def has_experts(self) -> tuple[bool, ...]:
         """Return for each layer whether it has experts."""
-        layers = range(self.num_hidden_layers)
-        return tuple(self.num_experts > 0 and i % self.moe_every_n_layers == 1 for i in layers)
+        return self.stack.has_experts(self.num_hidden_layers)
 
     @property
     def windows(self) -> tuple[int | None, ...]:

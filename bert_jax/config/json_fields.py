@@ -1,6 +1,5 @@
 """The fields of a `BertConfig` as a Hugging Face `config.json` has them, by the tables of `bert_jax.families`."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,12 +80,18 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
 
 def check_said(ours: Any, back: Any) -> None:
     """Raise InputError when a `BertConfig` differs from what is read of the `config.json` that describes it."""
-    for field in dataclasses.fields(ours):
-        found, expected = getattr(ours, field.name), getattr(back, field.name)
-        if found != expected and field.name not in _NOT_IN_HF:
+    for place, part in ours.parts.items():
+        if type(part) is not type(other := back.parts[place]):
             raise InputError(
-                f"model config: {field.name}: expected {expected!r}, as in every {ours.family} in the Hugging Face "
-                f"layout, found {found!r}"
+                f"model config: {place}: expected {other}, as in every {ours.family} in the Hugging Face layout, found "
+                f"{part}"
+            )
+    written, read = ours.settings(), back.settings()
+    for name, value in written.items():
+        if value != read[name] and name not in _NOT_IN_HF:
+            raise InputError(
+                f"model config: {name}: expected {read[name]!r}, as in every {ours.family} in the Hugging Face "
+                f"layout, found {value!r}"
             )
 
 

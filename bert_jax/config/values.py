@@ -48,7 +48,8 @@ CHOICES: dict[str, Collection[str]] = {
 _POSITIVE = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
     "embedding_size", "head_dim", "max_position_embeddings", "num_labels", "local_window", "global_every",
-    "inner_group_num", "block_size", "moe_top_k", "moe_every_n_layers", "num_feedforward_networks",
+    "num_hidden_groups", "inner_group_num", "num_experts", "block_size", "moe_top_k", "moe_every_n_layers",
+    "num_feedforward_networks",
 )  # fmt: skip
 MAY_BE_NONE = (
     "head_act", "head_dim", "num_key_value_heads", "problem_type", "classifier_dropout", "embedding_size",
@@ -119,7 +120,7 @@ def shortest_period(values: Sequence[Any]) -> tuple[Any, ...]:
 def check_fields_together(config: Any) -> None:
     """Raise InputError when fields of a `BertConfig`, each valid by itself, do not fit together."""
     if config.head_dim is None and config.inner_size % config.num_attention_heads:
-        name = "intra_bottleneck_size" if config.intra_bottleneck_size else "hidden_size"
+        name = "hidden_size" if config.inner_size == config.hidden_size else "intra_bottleneck_size"
         raise InputError(
             f"model config: num_attention_heads {config.num_attention_heads} must divide {name} {config.inner_size}"
         )
@@ -151,11 +152,8 @@ def check_fields_together(config: Any) -> None:
                 f"model config: attention_windows: expected positive integers, found {printable(repr(window), 60)}"
             )
     _check_attention(config)
-    _check_experts(config)
-    _check_bottleneck(config)
     _check_word_projection(config)
     _check_relative_positions(config)
-    _check_groups(config)
     _check_embedding(config)
 
 
@@ -167,37 +165,6 @@ def _check_attention(config: Any) -> None:
     used = [name for name, is_used in kinds.items() if is_used]
     if len(used) > 1:
         raise InputError(f"model config: {used[1]}: expected none with {used[0]}, found both; attention is of one kind")
-
-
-def _check_experts(config: Any) -> None:
-    """Raise InputError when the fields of experts do not fit together, or with another switch."""
-    if not config.num_experts:
-        return
-    if config.moe_every_n_layers < 2:
-        raise InputError("model config: moe_every_n_layers: expected at least 2, as the first layer has no experts, "
-                         f"found {config.moe_every_n_layers}")  # fmt: skip
-    if config.moe_top_k > config.num_experts:
-        raise InputError(f"model config: moe_top_k: expected at most num_experts, {config.num_experts}, "
-                         f"found {config.moe_top_k}")  # fmt: skip
-    for name in ("gated", "num_hidden_groups", "conv_kernel_size"):
-        if getattr(config, name):
-            raise InputError(f"model config: num_experts: expected 0 with {name}, found {config.num_experts}")
-
-
-def _check_bottleneck(config: Any) -> None:
-    """Raise InputError when the fields of a bottleneck do not fit together, or with another switch."""
-    if not (size := config.intra_bottleneck_size):
-        return
-    others = {"norm_placement pre": config.norm_placement == "pre", "num_experts": config.num_experts,
-              "pos_att_type": config.pos_att_type, "max_global_tokens": config.max_global_tokens}  # fmt: skip
-    for name in (name for name, used in others.items() if used):
-        raise InputError(f"model config: intra_bottleneck_size: expected 0 with {name}, found {size}")
-    own = config.key_query_shared_bottleneck or config.use_bottleneck_attention
-    if not own and size != config.hidden_size:
-        raise InputError(
-            f"model config: key_query_shared_bottleneck: expected true where use_bottleneck_attention is false and "
-            f"intra_bottleneck_size {size} is not hidden_size {config.hidden_size}, found false"
-        )
 
 
 def _check_word_projection(config: Any) -> None:
@@ -229,21 +196,6 @@ def _check_relative_positions(config: Any) -> None:
         raise InputError(
             f"model config: max_relative_positions: expected more than {exact + 1} with position_buckets "
             f"{config.position_buckets}, found {longest}"
-        )
-
-
-def _check_groups(config: Any) -> None:
-    """Raise InputError when the layers cannot be divided into the groups."""
-    layers, inner = config.num_hidden_layers, config.inner_group_num
-    if layers % inner or (inner > 1 and not config.num_hidden_groups):
-        raise InputError(
-            f"model config: inner_group_num {inner} must divide num_hidden_layers {layers}, with num_hidden_groups "
-            f"above 0, found {config.num_hidden_groups}"
-        )
-    if config.num_hidden_groups > layers // inner:
-        raise InputError(
-            f"model config: num_hidden_groups: expected at most {layers // inner}, the number of layers over "
-            f"inner_group_num, found {config.num_hidden_groups}"
         )
 
 

@@ -78,7 +78,7 @@ def stored_tensors(model: Bert, matched: "Matched", seed: int, dtype: np.dtype, 
 def _slots(model: Bert) -> Iterator[Slot]:
     config = model.config
     shapes, heads = _shapes(model), config.num_attention_heads
-    return slots(names_of(model), model.head, shapes, config.inner_group_num, config.has_experts, heads)
+    return slots(names_of(model), model.head, shapes, config.stack.layers_in_group, config.has_experts, heads)
 
 
 def _by_name(found: Iterable[Slot]) -> dict[str, list[Slot]]:
@@ -310,7 +310,7 @@ def _check_layers(names: Names, tensors: Tensors, config: BertConfig, where: sto
     for name in tensors:
         for placeholder, number in numbers_of(names, name).items():
             field, what = PLACEHOLDERS[placeholder]
-            if number >= (limit := getattr(config, field)):
+            if number >= (limit := config.settings()[field]):
                 raise InputError(f"{where}: expected {limit} {what} as config.json says, found tensor {name!r}")
 
 

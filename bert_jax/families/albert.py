@@ -1,5 +1,6 @@
 """ALBERT (Lan et al. 2020, arXiv:1909.11942): BERT with tied layers and narrow embeddings."""
 
+from bert_jax.config.parts import TiedConfig
 from bert_jax.families.base import Family, Json, keys_with, whole_number
 from bert_jax.families.names import (
     LAYERS_PATH,
@@ -77,7 +78,7 @@ ALBERT_FAMILY = Family(
     tokenizer_class="AlbertTokenizer",
     sign=r"(^|\.)albert_layer_groups\.\d+\.",
     classes="Albert",
-    fixed={"embedding_projection": True},
+    fixed={"embedding_projection": True, "stack": TiedConfig()},
     sizes={"base": (12, 768, 12, 3072), "large": (24, 1024, 16, 4096), "xlarge": (24, 2048, 16, 8192),
            "xxlarge": (12, 4096, 64, 16384)},
     keys=keys_with("embedding_size", "num_hidden_groups", "inner_group_num",

@@ -1,5 +1,6 @@
 """MobileBERT (Sun et al. 2020, arXiv:2004.02984): bottlenecks, trigrams, norms without statistics."""
 
+from bert_jax.config.parts import BottleneckConfig
 from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, boolean, keys_with, shown, whole_number
@@ -89,7 +90,7 @@ MOBILEBERT_FAMILY = Family(
     sign=r"^mobilebert\.|(^|\.)embeddings\.embedding_transformation\.",
     classes="MobileBert",
     # The LayerNorms whose epsilon transformers does not set have that of PyTorch.
-    fixed={"word_projection": True, "wide_decoder": True, "embedding_mlp_norm_eps": 1e-5},
+    fixed={"layer": BottleneckConfig(), "word_projection": True, "wide_decoder": True, "embedding_mlp_norm_eps": 1e-5},
     sizes={"base": (24, 512, 4, 512)},
     keys=keys_with(
         "embedding_size", "trigram_input", "key_query_shared_bottleneck", "use_bottleneck_attention",

@@ -3,6 +3,7 @@
 The authors' files use GPT-2's keys; transformers 5 has its own keys for NomicBERT, and none for the other.
 """
 
+from bert_jax.config.parts import ExpertsConfig
 from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, keys_with, rope_base, shown
@@ -277,7 +278,7 @@ NOMIC_MOE_FAMILY = Family(
     other_model_types=("nomic_bert",),
     shows=_has_experts,
     has_own_code=True,
-    fixed={"position_embedding_type": "rotary"},
+    fixed={"position_embedding_type": "rotary", "stack": ExpertsConfig()},
     keys=_MOE_FIELDS,
     defaults={"vocab_size": 250048, "n_positions": 2048, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": 3072,
               "layer_norm_epsilon": 1e-5, "resid_pdrop": 0.0, "attn_pdrop": 0.0, "activation_function": "gelu",

@@ -6,6 +6,7 @@ import jax
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import BottleneckConfig
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
@@ -13,6 +14,11 @@ from bert_jax.modeling.encoder_layer import EncoderLayer, constrained
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.modeling.parts import feed_forward_of
 from bert_jax.modeling.positions import Positions
+
+
+def _of(config: BertConfig) -> BottleneckConfig:
+    assert config.layer.bottleneck is not None
+    return config.layer.bottleneck
 
 
 class Bottleneck(nnx.Module):
@@ -23,9 +29,9 @@ class Bottleneck(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        size, inner = config.hidden_size, config.intra_bottleneck_size
+        size, inner = config.hidden_size, _of(config).intra_bottleneck_size
         self.input, self.input_norm = Dense(config, size, inner, rngs=rngs), LayerNorm(config, inner)
-        if config.key_query_shared_bottleneck:
+        if _of(config).key_query_shared_bottleneck:
             self.query_key, self.query_key_norm = Dense(config, size, inner, rngs=rngs), LayerNorm(config, inner)
         self.output, self.output_norm = Dense(config, inner, size, rngs=rngs), LayerNorm(config, size)
 
@@ -39,11 +45,11 @@ class Bottleneck(nnx.Module):
             at: the query positions; None = all.
             compute: compute options.
         """
-        if self.config.use_bottleneck_attention:
+        if _of(self.config).use_bottleneck_attention:
             y = self.input_norm(self.input(x, compute))
             return y if at is None else at.of(y), (y, y)
         of_keys = x
-        if self.config.key_query_shared_bottleneck:
+        if _of(self.config).key_query_shared_bottleneck:
             of_keys = self.query_key_norm(self.query_key(x, compute))
         return self.input_norm(self.input(x if at is None else at.of(x), compute)), (of_keys, x)
 
@@ -64,11 +70,11 @@ class BottleneckLayer(EncoderLayer):
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs, last_block: Callable[..., nnx.Module] | None = None):
         super().__init__(config, rngs, last_block)
-        if config.intra_bottleneck_size:
+        if config.layer.bottleneck:
             self.bottleneck = Bottleneck(config, rngs=rngs)
 
     def add_blocks(self, config: BertConfig, rngs: nnx.Rngs) -> None:
-        self.num_between = config.num_feedforward_networks - 1
+        self.num_between = config.layer.blocks_before_last
         for i in range(self.num_between):
             setattr(self, f"ffn_{i}", feed_forward_of(config)(config, rngs=rngs))
 

@@ -15,19 +15,10 @@ from bert_jax.modeling.encoder_layer import EncoderLayer
 from bert_jax.modeling.exchange import KERNELS, exchanged
 from bert_jax.modeling.inputs import Options
 from bert_jax.modeling.layers import LayerNorm
-from bert_jax.modeling.parts import beside_of, stack_of
+from bert_jax.modeling.parts import beside_of, built_by
 from bert_jax.modeling.positions import Positions
 from bert_jax.modeling.rotary import rotary_speeds
 from bert_jax.modeling.stack import FirstInputs, Layers, Step
-
-
-def layer_of(config: BertConfig) -> type[EncoderLayer]:
-    """Return the layer."""
-    if config.intra_bottleneck_size or config.num_feedforward_networks > 1:
-        from bert_jax.modeling.bottleneck import BottleneckLayer
-
-        return BottleneckLayer
-    return EncoderLayer
 
 
 class Encoder(nnx.Module):
@@ -36,17 +27,17 @@ class Encoder(nnx.Module):
     layers: EncoderLayer
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        self.config = config
+        self.config, layer = config, built_by(config.layer)
 
         def make_layers(count: int, last_block: Callable[..., nnx.Module] | None = None) -> nnx.Module:
             @nnx.split_rngs(splits=count)
             @nnx.vmap(in_axes=0, out_axes=0)
             def layers(rngs: nnx.Rngs) -> nnx.Module:
-                return layer_of(config)(config, rngs, last_block)
+                return layer(config, rngs, last_block)
 
             return layers(rngs)
 
-        modules = stack_of(config).build(config, make_layers)
+        modules = built_by(config.stack)().build(config, make_layers)
         for part in beside_of(config):
             modules |= part.build(config, rngs)
         for name, module in modules.items():
@@ -77,7 +68,7 @@ class Encoder(nnx.Module):
         `[B, P, D]`, with the same values as at these positions of the full result.
         """
         count, beside, length = self.config.num_hidden_layers, beside_of(self.config), x.shape[1]
-        rows = stack_of(self.config).rows(self.config, self)
+        rows = built_by(self.config.stack)().rows(self.config, self)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         is_first = None if self.config.first_layer_norm else np.arange(count) == 0
         own = tuple(part.of_layers(self.config, plans[0], length, dropout_key is not None) for part in beside)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import LayerConfig, StackConfig
 from bert_jax.errors import InputError
 from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling.compute import Compute
@@ -18,9 +19,9 @@ from bert_jax.modeling.models import Bert, Params
 DECODER_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
 # Fields of BertConfig that a decoder cannot change.
 _FIXED = (
-    ("norm_placement", "post"), ("num_hidden_groups", 0), ("relative_attention_buckets", 0), ("local_window", None),
+    ("norm_placement", "post"), ("stack", StackConfig()), ("relative_attention_buckets", 0), ("local_window", None),
     ("first_layer_norm", True), ("position_embedding_type", "absolute"), ("trigram_input", False),
-    ("intra_bottleneck_size", 0), ("num_feedforward_networks", 1), ("quantization", None), ("head_dim", None),
+    ("layer", LayerConfig()), ("quantization", None), ("head_dim", None),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import ExpertsConfig
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm, initializer
@@ -18,11 +19,16 @@ from bert_jax.modeling.stack import ArrayTree, LayerRows, MakeLayers, Stack, uns
 from bert_jax.sharding import constrain
 
 
+def _experts(config: BertConfig) -> ExpertsConfig:
+    assert isinstance(config.stack, ExpertsConfig)
+    return config.stack
+
+
 class Experts(nnx.Module):
     """The experts: `up` and `down`, both `[E * F, D]`, and one bias for their weighted sum."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        shape = (config.num_experts * config.intermediate_size, config.hidden_size)
+        shape = (_experts(config).num_experts * config.intermediate_size, config.hidden_size)
         self.up = nnx.Param(initializer(config)(rngs.params(), shape, jnp.float32))
         self.down = nnx.Param(initializer(config)(rngs.params(), shape, jnp.float32))
         self.bias = nnx.Param(jnp.zeros((config.hidden_size,), jnp.float32))
@@ -37,7 +43,7 @@ class MixtureOfExperts(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        self.router = Dense(config, config.hidden_size, config.num_experts, use_bias=False, rngs=rngs)
+        self.router = Dense(config, config.hidden_size, _experts(config).num_experts, use_bias=False, rngs=rngs)
         self.experts = Experts(config, rngs=rngs)
         self.layer_norm = LayerNorm(config, config.hidden_size)
 
@@ -55,7 +61,7 @@ class MixtureOfExperts(nnx.Module):
             y = activation(constrain(matmul(normed, up, compute, transposed=True), "batch", None, "mlp"))
             return total + weight[..., None] * matmul(y, down, compute, dtype=jnp.float32), None
 
-        shape = (config.num_experts, config.intermediate_size, config.hidden_size)
+        shape = (_experts(config).num_experts, config.intermediate_size, config.hidden_size)
         kernels = (kernel[...].reshape(shape) for kernel in (self.experts.up, self.experts.down))
         weights = jnp.moveaxis(self._weights(normed, compute), -1, 0)  # [E, B, S]
         y, _ = jax.lax.scan(add, jnp.zeros(x.shape, jnp.float32), (*kernels, weights))
@@ -68,8 +74,9 @@ class MixtureOfExperts(nnx.Module):
         logits = self.router(x.astype(jnp.float32), Compute(platform=compute.platform))
         probabilities = jax.nn.softmax(logits, axis=-1)
         # Not top_k, which is an operation that TensorFlow 2.21 cannot read; of equal probabilities, the first counts.
-        chosen = jnp.argsort(probabilities, axis=-1, stable=True, descending=True)[..., : self.config.moe_top_k]
-        return probabilities * jax.nn.one_hot(chosen, self.config.num_experts).sum(axis=-2)
+        part = _experts(self.config)
+        chosen = jnp.argsort(probabilities, axis=-1, stable=True, descending=True)[..., : part.moe_top_k]
+        return probabilities * jax.nn.one_hot(chosen, part.num_experts).sum(axis=-2)
 
 
 class RowsOfKinds(LayerRows):
@@ -106,4 +113,4 @@ class ExpertsInTurn(Stack):
 
     def rows(self, config: BertConfig, encoder: Any) -> LayerRows:
         stacks = (encoder.layers, encoder.moe_layers)
-        return RowsOfKinds(stacks, tuple(map(int, config.has_experts)), config.moe_every_n_layers)
+        return RowsOfKinds(stacks, tuple(map(int, config.has_experts)), _experts(config).moe_every_n_layers)

@@ -1,11 +1,15 @@
 """Parts of a model that its config and head choose; those that are not BERT's are imported by their models only."""
 
+import importlib
+from typing import Any
+
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import Part
 from bert_jax.head_names import DECODER_HEAD, GLINER_HEAD
 from bert_jax.modeling.attention import SelfAttention
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.feed_forward import FeedForward
-from bert_jax.modeling.stack import Beside, Stack
+from bert_jax.modeling.stack import Beside
 from bert_jax.modeling.task_heads import (
     Head,
     MaskedLM,
@@ -69,17 +73,10 @@ def feed_forward_of(config: BertConfig) -> type[FeedForward]:
     return FeedForward
 
 
-def stack_of(config: BertConfig) -> Stack:
-    """Return whose parameters the layers have."""
-    if config.num_hidden_groups:
-        from bert_jax.modeling.tied import Tied
-
-        return Tied()
-    if any(config.has_experts):
-        from bert_jax.modeling.experts import ExpertsInTurn
-
-        return ExpertsInTurn()
-    return Stack()
+def built_by(part: Part) -> Any:
+    """Return the class that a part makes a model of."""
+    module, _, name = part.builds.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def beside_of(config: BertConfig) -> tuple[Beside, ...]:

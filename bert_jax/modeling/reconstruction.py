@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import LayerConfig, StackConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import MASKED, AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
@@ -65,9 +66,9 @@ class _Decoder(nnx.Module):
 def check_reconstruction(config: BertConfig) -> None:
     """Raise InputError when a model's layers cannot be those of a decoder."""
     expected = (
-        ("norm_placement", "post"), ("num_hidden_groups", 0), ("relative_attention_buckets", 0), ("local_window", None),
+        ("norm_placement", "post"), ("stack", StackConfig()), ("relative_attention_buckets", 0), ("local_window", None),
         ("first_layer_norm", True), ("position_embedding_type", "absolute"), ("trigram_input", False),
-        ("intra_bottleneck_size", 0), ("num_feedforward_networks", 1),
+        ("layer", LayerConfig()),
     )  # fmt: skip
     for name, value in expected:
         if (found := getattr(config, name)) != value and (found or value):

@@ -167,7 +167,7 @@ def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
         raise InputError(f"{discriminator.directory}: expected the generator in {GENERATOR_DIR}/, found none")
     generator = load_pretrained(where, "masked_lm", dequantize=True)
     for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-        expected, found = getattr(model.generator_config, name), getattr(generator.config, name)
+        expected, found = model.generator_config.settings().get(name), generator.config.settings().get(name)
         key = "generator_layers" if name == "num_hidden_layers" else "generator_size"
         if expected != found:
             raise InputError(

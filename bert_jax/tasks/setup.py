@@ -150,7 +150,7 @@ def check_head(config: BertConfig, head: str) -> None:
 def _check_layer_settings(recipe: Any, config: BertConfig) -> None:
     """Raise InputError when settings that count layers meet a model whose layers are in two stacks."""
     settings = {"optimizer.frozen_layers": 0, "optimizer.layer_decay": 1.0, "fresh_layers": 0}
-    for key, expected in settings.items() if config.num_experts else ():
+    for key, expected in settings.items() if any(config.has_experts) else ():
         value = operator.attrgetter(key)(recipe)
         if value != expected:
             raise InputError(f"config.{key}: expected {expected} for a model with experts, found {value}")
@@ -205,8 +205,9 @@ def config_without_data(recipe: Any, head: str) -> BertConfig:
 
 def _check_shapes(loaded: Loaded, config: BertConfig) -> None:
     """Raise InputError when a recipe changes the shapes or the meaning of the parameters of init_from."""
+    settings_before, settings_after = loaded.config.settings(), config.settings()
     for name in _SHAPING:
-        before, after = getattr(loaded.config, name), getattr(config, name)
+        before, after = settings_before.get(name), settings_after.get(name)
         if before != after:
             raise InputError(f"config.model.{name}: expected {before}, as in the model of init_from, found {after}")
 

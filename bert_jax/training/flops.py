@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import ExpertsConfig
 from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling import Bert, Electra, EncoderDecoder
 
@@ -94,7 +95,7 @@ def train_flops(
         bottlenecks   L * 6 S D I with inputs of queries and keys of their own, else L * 4 S D I; I, the width inside a
                                                              layer, takes the place of D in its blocks, but not where
                                                              values are projections of the layer's input
-        blocks        N times 4 S D F                        N = num_feedforward_networks
+        blocks        N times 4 S D F                        N = blocks
         experts       2 S D E + 4 S D F k in place of 4 S D F  in layers with E experts; a token uses k
         attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query; in
                                                              block-sparse attention the mean over blocks
@@ -137,21 +138,22 @@ def forward_flops(
 ) -> float:
     """Return the model FLOPs of one forward pass, a third of `train_flops` with the same arguments."""
     hidden, width, heads = config.hidden_size, config.embedding_width, config.attention_width
-    inner, products = config.inner_size, (6 if config.gated else 4) * config.num_feedforward_networks
+    inner, products = config.inner_size, (6 if config.gated else 4) * (config.layer.blocks_before_last + 1)
     last = length if last is None else last
     queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
     total = queries * inner * (4 * heads + products * config.intermediate_size)
     keys_and_values = 2 * (inner + config.value_input_size) * config.key_value_width
     total += config.num_hidden_layers * length * keys_and_values
-    if config.intra_bottleneck_size:
+    if (part := config.layer.bottleneck) is not None:
         of_keys = config.num_hidden_layers * length  # positions of bottlenecks that keys read
-        narrowed = of_keys if config.use_bottleneck_attention else queries
-        narrowed += 0 if config.use_bottleneck_attention or not config.key_query_shared_bottleneck else of_keys
+        narrowed = of_keys if part.use_bottleneck_attention else queries
+        narrowed += 0 if part.use_bottleneck_attention or not part.key_query_shared_bottleneck else of_keys
         total += 2 * (narrowed + queries) * hidden * inner
-    if with_experts := sum(config.has_experts):
+    if isinstance(stack := config.stack, ExpertsConfig):
+        with_experts = sum(config.has_experts)
         fed = (with_experts - config.has_experts[-1]) * length + config.has_experts[-1] * last
-        more = 4 * (config.moe_top_k - 1) * config.intermediate_size
-        total += fed * hidden * (2 * config.num_experts + more)
+        more = 4 * (stack.moe_top_k - 1) * config.intermediate_size
+        total += fed * hidden * (2 * stack.num_experts + more)
     *keys, keys_of_last = (_keys(config, window, length) for window in config.windows)
     total += (4 + 2 * len(config.pos_att_type)) * heads * (length * sum(keys) + last * keys_of_last)
     if tokens := min(_global_tokens(config, head), length):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import StackConfig, TiedConfig
 from bert_jax.config.values import SIZES
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
@@ -118,7 +119,7 @@ def test_a_config_as_the_authors_of_nomicbert_wrote_it():
      (6, 1, 2, (0, 1, 0, 1, 0, 1)), (8, 2, 2, (0, 1, 0, 1, 2, 3, 2, 3))],
 )  # fmt: skip
 def test_layers_share_the_parameters_of_their_group(layers, groups, inner, rows):
-    config = BertConfig(num_hidden_layers=layers, num_hidden_groups=groups, inner_group_num=inner)
+    config = BertConfig(num_hidden_layers=layers, stack=TiedConfig(groups, inner) if groups else StackConfig())
     assert (config.parameter_rows, config.num_parameter_rows) == (rows, len(set(rows)))
 
 

@@ -9,6 +9,7 @@ from bert_jax import from_pretrained
 from bert_jax.compression import removal
 from bert_jax.compression.importance import measure_importance
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import ExpertsConfig
 from bert_jax.config.quantization import Quantization
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
@@ -52,14 +53,14 @@ def random_model(head="encoder", **fields):
     ],
 )
 def test_values_that_do_not_fit_are_refused(changes, message):
-    assert BertConfig.from_hf(HF).intra_bottleneck_size == 8
+    assert BertConfig.from_hf(HF).layer.intra_bottleneck_size == 8
     with pytest.raises(InputError, match=message):
         BertConfig.from_hf(HF | changes)
 
 
 def test_a_bottleneck_is_refused_beside_switches_that_it_does_not_fit():
     config = BertConfig.from_hf(HF)
-    for changes in ({"norm_placement": "pre"}, {"num_experts": 2}, {"max_global_tokens": 1}):
+    for changes in ({"norm_placement": "pre"}, {"stack": ExpertsConfig(2)}, {"max_global_tokens": 1}):
         with pytest.raises(InputError, match=r"intra_bottleneck_size: expected 0 with .*, found 8"):
             config.replace(**changes)
 

@@ -7,8 +7,7 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
-from bert_jax.modeling.encoder import layer_of
-from bert_jax.modeling.parts import attention_of, beside_of, feed_forward_of, stack_of
+from bert_jax.modeling.parts import attention_of, beside_of, built_by, feed_forward_of
 
 OF_FAMILIES = {
     "albert": ("SelfAttention", "FeedForward", "EncoderLayer", "Tied", ()),
@@ -30,7 +29,7 @@ OF_FAMILIES = {
 @pytest.mark.parametrize("family", OF_FAMILIES)
 def test_the_parts_of_a_family(family):
     config = BertConfig.named("base", family)
-    kinds = (attention_of(config), feed_forward_of(config), layer_of(config), type(stack_of(config)))
+    kinds = (attention_of(config), feed_forward_of(config), built_by(config.layer), built_by(config.stack))
     beside = tuple(type(part).__name__ for part in beside_of(config))
     assert (*(kind.__name__ for kind in kinds), beside) == OF_FAMILIES[family]
 

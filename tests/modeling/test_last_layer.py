@@ -76,7 +76,7 @@ def loss_and_gradients(model, inputs, key, whole):
                 "mlp_dropout_at": "both",
             },
         ),
-        ("masked_lm", packed, {"num_experts": 3, "num_hidden_layers": 4}),
+        ("masked_lm", packed, {"stack": ExpertsConfig(3), "num_hidden_layers": 4}),
         pytest.param("pretraining", padded, {}, marks=SLOW),
         pytest.param("masked_lm", packed, WINDOWED | {"global_every": 2}, marks=SLOW),
         pytest.param("sequence_classification", packed, WINDOWED | {"global_every": 3}, marks=SLOW),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import TiedConfig
 from bert_jax.config.gliner import GlinerConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling import HEADS, Bert, Compute
@@ -143,7 +144,7 @@ def test_compute_choices_do_not_change_loss_or_gradients(choice):
     ],
 )
 def test_tied_layers_are_layers_with_equal_parameters_and_their_gradients_are_summed(compute):
-    tied = CONFIG.replace(num_hidden_layers=5, num_hidden_groups=2)
+    tied = CONFIG.replace(num_hidden_layers=5, stack=TiedConfig(2))
     rows, params = np.array(tied.parameter_rows), Bert(tied).init(jax.random.key(0))
     assert {leaf.shape[0] for leaf in jax.tree.leaves(params["encoder"]["layers"])} == {2}
 

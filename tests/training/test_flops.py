@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import StackConfig
 from bert_jax.modeling import Bert, Compute, Electra
 from bert_jax.modeling.electra import generator_config
 from bert_jax.training.flops import peak_flops, step_flops, train_flops
@@ -73,7 +74,7 @@ def test_blocks_and_the_span_head_of_big_bird_count():
 
 def test_only_the_experts_of_a_token_count():
     config = BertConfig.named("tiny", "nomic-moe", num_hidden_layers=4, num_experts=5, moe_top_k=3)
-    plain = config.replace(num_experts=0)
+    plain = config.replace(stack=StackConfig())
     # Two layers of width 128 with experts: two more experts of a token, and the router; the last layer has 10 tokens.
     per_token = 2 * 4 * 128 * 512 + 2 * 128 * 5
     counts = [train_flops(c, "encoder", 3, 100, last=10) for c in (config, plain)]

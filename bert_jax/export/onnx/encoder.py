@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import BottleneckConfig, ExpertsConfig
 from bert_jax.export.onnx.disentangled import (
     RelativePositions,
     add_convolution,
@@ -136,18 +137,18 @@ def add_encoder(
     shared = None
     if config.pos_att_type:
         shared = relative_positions(graph, params["relative_embeddings"], config)
-    embeddings, layers = x, _layers(params, config)
+    embeddings, layers, bottleneck = x, _layers(params, config), config.layer.bottleneck
     for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
         plan = (biases[window], rotations.get(thetas[window]), shared, tokens)
         has_norm = config.first_layer_norm or i > 0
         wide, inputs, layer = x, None, layers[row]
-        if config.intra_bottleneck_size:
-            x, inputs = _narrowed(graph, x, layer["bottleneck"], row, config)
+        if bottleneck is not None:
+            x, inputs = _narrowed(graph, x, layer["bottleneck"], row, config, bottleneck)
         x = _attention_block(graph, x, layer["attention"], plan, (row, has_norm), config, inputs)
-        for block in (*(f"ffn_{n}" for n in range(config.num_feedforward_networks - 1)), "mlp"):
+        for block in (*(f"ffn_{n}" for n in range(config.layer.blocks_before_last)), "mlp"):
             x = _feed_forward(graph, x, layer[block], f"encoder.layers.{row}.{block}", config)
-        if config.intra_bottleneck_size:
+        if bottleneck is not None:
             x = graph.op("Add", _bottleneck(graph, x, layer["bottleneck"], "output", row), wide)
             x = _bottleneck_norm(graph, x, layer["bottleneck"], "output", row, config)
         if "conv" in params and i == 0:
@@ -167,7 +168,7 @@ def _layers(params: dict[str, Any], config: BertConfig) -> list[dict[str, Any]]:
 
 
 def _narrowed(
-    graph: OnnxGraph, x: str, params: dict[str, Any], row: int, config: BertConfig
+    graph: OnnxGraph, x: str, params: dict[str, Any], row: int, config: BertConfig, bottleneck: BottleneckConfig
 ) -> tuple[str, tuple[str, str]]:
     """Return the input of a layer's residual sums, `[B, S, I]`, and those of queries and keys and of values."""
 
@@ -175,9 +176,9 @@ def _narrowed(
         return _bottleneck_norm(graph, _bottleneck(graph, x, params, name, row), params, name, row, config)
 
     narrow = part("input")
-    if config.use_bottleneck_attention:
+    if bottleneck.use_bottleneck_attention:
         return narrow, (narrow, narrow)
-    return narrow, (part("query_key") if config.key_query_shared_bottleneck else x, x)
+    return narrow, (part("query_key") if bottleneck.key_query_shared_bottleneck else x, x)
 
 
 def _bottleneck(graph: OnnxGraph, x: str, params: dict[str, Any], part: str, row: int) -> str:
@@ -258,7 +259,8 @@ def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, c
 
     normed = norm(x) if pre else x
     if "experts" in params:
-        x = graph.op("Add", add_experts(graph, normed, params, name, config), x)
+        assert isinstance(config.stack, ExpertsConfig)
+        x = graph.op("Add", add_experts(graph, normed, params, name, config, config.stack), x)
         return x if pre else norm(x)
     y = add_dense(graph, normed, params["up"], f"{name}.up")
     if config.gated:

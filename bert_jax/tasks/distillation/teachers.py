@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import ExpertsConfig, TiedConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
 from bert_jax.conversion.opening import open_model
 from bert_jax.conversion.text_settings import TextSettings
@@ -107,13 +108,13 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
     for layer in layers:
         if layer >= count:
             raise InputError(f"{key}: expected layers of the teacher, 0 to {count - 1}, found {layer}")
-    if config.num_hidden_groups:
+    if isinstance(config.stack, TiedConfig):
         raise InputError(
             f"{key}: expected a teacher whose layers have parameters of their own, found num_hidden_groups "
-            f"{config.num_hidden_groups}, which ties them"
+            f"{config.stack.num_hidden_groups}, which ties them"
         )
-    if config.num_experts:
-        raise InputError(f"{key}: expected a teacher without experts, found num_experts {config.num_experts}")
+    if isinstance(config.stack, ExpertsConfig):
+        raise InputError(f"{key}: expected a teacher without experts, found num_experts {config.stack.num_experts}")
     student = config.replace(num_hidden_layers=len(layers))
     if not config.first_layer_norm and layers[0]:
         raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "
