@@ -192,7 +192,7 @@ def without_parts(
         InputError: as `removal`.
     """
     config, params = model.config, model.params
-    together = bool(config.relative_attention_buckets)
+    together = bool(config.positions.relative_attention_buckets)
     if sizes.heads < config.num_attention_heads:
         assert importance is not None
         kept = removal.most_important(importance.heads, sizes.heads, together=together)
@@ -224,7 +224,7 @@ def without_unused_pieces(model: PrunedModel, loaded: Loaded, corpora: Sequence[
         raise InputError(f"{', '.join(corpora)}: expected text, found none")
     prompts = [text for _, text in loaded.settings.prompts if text]
     tokenizer, ids = with_fewer_pieces(model.tokenizer, used | used_ids(model.tokenizer, prompts))
-    if model.config.position_offset and tokenizer.pad_id != model.config.pad_token_id:
+    if model.config.positions.position_offset and tokenizer.pad_id != model.config.pad_token_id:
         raise InputError(f"{loaded.directory}: expected padding before all other pieces, as positions are counted from "
                          f"its id, found id {model.config.pad_token_id}")  # fmt: skip
     config, params = removal.keep_pieces(model.config, model.params, ids, tokenizer.pad_id)
@@ -255,6 +255,6 @@ def write_pruned(out: storage.PathLike, model: PrunedModel, source: Loaded) -> N
 def _most_important_layers(config: BertConfig, importance: np.ndarray, count: int) -> list[int]:
     """Return the most important layers, ascending; the first layer stays if only it has no LayerNorm."""
     values = np.array(importance, np.float64)
-    if not config.first_layer_norm:
+    if not config.norms.first_layer_norm:
         values[0] = np.inf
     return sorted(np.argsort(-values, kind="stable")[:count].tolist())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import ExpertsConfig, TiedConfig
+from bert_jax.config.kinds_of_layers import ExpertsConfig, TiedConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling import Params
 
@@ -34,16 +34,16 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
             their keys.
     """
     check_untied(config)
-    if config.num_key_value_heads:
+    if config.attention.num_key_value_heads:
         raise InputError(
             f"heads: expected keys for each of the {config.num_attention_heads} heads, found "
-            f"{config.num_key_value_heads} heads of keys, which the others share"
+            f"{config.attention.num_key_value_heads} heads of keys, which the others share"
         )
-    if config.position_embedding_type == "alibi" or config.qk_norm:
-        found = "positions of type alibi" if config.position_embedding_type == "alibi" else "qk_norm"
+    if config.positions.kind == "alibi" or config.attention.qk_norm:
+        found = "positions of type alibi" if config.positions.kind == "alibi" else "qk_norm"
         raise InputError(f"heads: expected a model whose heads do not depend on each other, found one with {found}")
     heads = _checked(heads, config, config.num_attention_heads, "heads")
-    shared = bool(config.relative_attention_buckets)
+    shared = bool(config.positions.relative_attention_buckets)
     if shared and (heads != heads[0]).any():
         raise InputError("heads: expected the same heads in all layers, which share a bias for each head, found others")
     count, size = heads.shape[1], config.head_size
@@ -56,7 +56,7 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
     if shared:
         table = np.asarray(params["encoder"][_BIAS_TABLE]["embedding"])[:, heads[0]]
         pruned["encoder"][_BIAS_TABLE] = {"embedding": table}
-    if config.contact_head:
+    if config.heads.contact_head:
         pruned |= _with_contacts(config, params, lambda rows: np.take_along_axis(rows, heads, 1))
     return config.replace(num_attention_heads=count, head_dim=size), pruned
 
@@ -100,15 +100,15 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
     kept = list(layers)
     if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < config.num_hidden_layers:
         raise InputError(f"layers: expected ascending numbers from 0 to {config.num_hidden_layers - 1}, found {kept}")
-    if not config.first_layer_norm and kept[0] != 0:
+    if not config.norms.first_layer_norm and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, which the LayerNorm of the embeddings precedes, found {kept}")
-    if config.conv_kernel_size and kept[0] != 0:
+    if config.attention.conv_kernel_size and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, to which the convolution belongs, found {kept}")
     smaller = config.replace(num_hidden_layers=len(kept))
     windows = tuple(config.windows[layer] for layer in kept)
-    if config.attention_windows:
+    if config.attention.attention_windows:
         smaller = smaller.replace(attention_windows=windows)
-    elif config.local_window:
+    elif config.attention.local_window:
         every = range(1, len(kept) + 1)
         fitting = [n for n in every if smaller.replace(global_every=n).windows == windows]
         if not fitting:
@@ -117,7 +117,7 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
         smaller = smaller.replace(global_every=fitting[0])
     stacked = _map(lambda leaf: np.asarray(leaf)[kept], params["encoder"]["layers"])
     pruned = params | {"encoder": params["encoder"] | {"layers": stacked}}
-    if config.contact_head:
+    if config.heads.contact_head:
         pruned |= _with_contacts(config, params, lambda rows: rows[kept])
     return smaller, pruned
 
@@ -156,10 +156,10 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
     renamed = {int(old): new for new, old in enumerate(ids)}
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
     changes: dict[str, Any] = {"vocab_size": len(ids), "pad_token_id": pad_id, "carried": carried}
-    if config.sep_token_id is not None:
-        changes["sep_token_id"] = renamed.get(config.sep_token_id, config.sep_token_id)
-    if config.mask_token_id is not None:
-        changes["mask_token_id"] = renamed.get(config.mask_token_id, pad_id)
+    if config.attention.sep_token_id is not None:
+        changes["sep_token_id"] = renamed.get(config.attention.sep_token_id, config.attention.sep_token_id)
+    if config.embeddings.mask_token_id is not None:
+        changes["mask_token_id"] = renamed.get(config.embeddings.mask_token_id, pad_id)
     return config.replace(**changes), pruned
 
 

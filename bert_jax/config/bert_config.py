@@ -8,7 +8,8 @@ from bert_jax import storage
 from bert_jax.config.encoder_config import EncoderConfig
 from bert_jax.config.gliner import GlinerConfig
 from bert_jax.config.json_fields import check_said, read_fields, write_fields
-from bert_jax.config.parts import PLACES, SELECTORS, Part, check_part, settings_of, types_of, with_parts
+from bert_jax.config.part import Part, settings_of
+from bert_jax.config.parts import BERTS_PARTS, PLACES, SELECTORS, check_part, types_of, with_parts
 from bert_jax.config.quantization import Quantization
 from bert_jax.config.values import (
     MAY_BE_NONE,
@@ -16,7 +17,6 @@ from bert_jax.config.values import (
     EmbeddingLayer,
     check_fields_together,
     check_value,
-    shortest_period,
 )
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES, config_keys, family_of
@@ -32,31 +32,7 @@ class BertConfig(EncoderConfig):
 
     Attributes:
         pooler: whether there is a tanh pooler over the first token, for heads that do not need it.
-        pooler_dense: whether the pooler has a dense layer and tanh; False = its output is the first token's state.
-        unread_pooler: whether masked LM, sequence and token classifiers have a pooler that they do not read.
-        classifier_summary: the layer before a sequence classifier: the pooler (`pooler`), a dense layer of its own with
-            an activation (`tanh`, `relu`, `gelu`, or that of the encoder, `hidden_act`), or the transform of the
-            masked-LM head (`transform`), which then also comes before the heads for tokens and spans.
-        choice_summary: the layer before a multiple-choice classifier, likewise.
-        classifier_pooling: input of a summary other than the pooler: the first token (`cls`) or the `mean` of all
-            tokens; `late` = all tokens, and the mean of their logits.
-        pooler_dropout: dropout rate before a classifier's own dense layer.
-        span_head: `dense`, or `feed_forward`: a feed-forward block before the dense layer, whose logits leave out the
-            tokens of the question.
-        drop_before_summary: whether there is also dropout before a sequence classifier's own dense layer.
-        head_transform: whether the masked-LM head has a dense layer, an activation and a LayerNorm before its output
-            matrix.
-        head_act: activation of the masked-LM head; None = `hidden_act`.
-        head_bias: whether the dense layer of the masked-LM head has a bias.
-        decoder_bias: whether the masked-LM head has a bias for each token.
         tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
-        wide_decoder: whether the masked-LM head's transform is `hidden_size` wide, and its output matrix has columns
-            of its own beside those of narrower word embeddings.
-        contact_head: whether the encoder has a logistic regression over its attention maps that predicts contacts of a
-            protein's residues (Rao et al. 2021, doi:10.1101/2020.12.15.422761).
-        discriminator_norm: whether the head for replaced tokens adds the first token's state to that of each token,
-            with a LayerNorm, before its dense layer.
-        legacy: whether a DeBERTa's files name the tensors of the masked-LM head as BERT's.
         num_labels: number of classes of a classifier (1 for regression).
         id2label: names of the classes, or None.
         problem_type: type of a sequence classifier, one of PROBLEM_TYPES, or None.
@@ -72,23 +48,7 @@ class BertConfig(EncoderConfig):
     """
 
     pooler: bool = True
-    pooler_dense: bool = True
-    unread_pooler: bool = False
-    classifier_summary: str = "pooler"
-    choice_summary: str = "pooler"
-    classifier_pooling: str = "cls"
-    pooler_dropout: float = 0.0
-    span_head: str = "dense"
-    drop_before_summary: bool = False
-    head_transform: bool = True
-    head_act: str | None = None
-    head_bias: bool = True
-    decoder_bias: bool = True
     tie_word_embeddings: bool = True
-    wide_decoder: bool = False
-    contact_head: bool = False
-    discriminator_norm: bool = False
-    legacy: bool = True
     num_labels: int = 2
     id2label: tuple[str, ...] | None = None
     problem_type: str | None = None
@@ -108,22 +68,18 @@ class BertConfig(EncoderConfig):
             elif value is not None or field.name not in MAY_BE_NONE:
                 check_value(field.name, value, field.type)
         check_fields_together(self)
-        for part in self.parts.values():
+        for place, part in self.parts.items():
             part.check(self)
+            object.__setattr__(self, place, part.canonical(self))
         if self.head_dim and self.head_dim * self.num_attention_heads == self.inner_size:
             object.__setattr__(self, "head_dim", None)  # one value for one architecture
-        if self.embedding_size == self.hidden_size:
-            object.__setattr__(self, "embedding_size", None)  # likewise
-        if self.num_key_value_heads == self.num_attention_heads:
-            object.__setattr__(self, "num_key_value_heads", None)  # likewise
-        object.__setattr__(self, "attention_windows", shortest_period(self.windows) if self.attention_windows else ())
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
 
     @property
     def transform_width(self) -> int:
         """Return the width of the masked-LM head's transform, and of its output matrix."""
-        return self.hidden_size if self.wide_decoder else self.embedding_width
+        return self.hidden_size if self.heads.wide_decoder else self.embedding_width
 
     def summary_of(self, head: str) -> str | None:
         """Return the layer between the encoder and a head: one of `bert_jax.config.values.SUMMARIES`, or None."""
@@ -131,10 +87,10 @@ class BertConfig(EncoderConfig):
             case "pretraining" | "next_sentence":
                 return "pooler"
             case "sequence_classification":
-                return self.classifier_summary
+                return self.heads.classifier_summary
             case "multiple_choice":
-                return self.choice_summary
-            case "token_classification" | "question_answering" if self.classifier_summary == "transform":
+                return self.heads.choice_summary
+            case "token_classification" | "question_answering" if self.heads.classifier_summary == "transform":
                 return "transform"
         return None
 
@@ -166,9 +122,10 @@ class BertConfig(EncoderConfig):
         if size not in FAMILIES[family].sizes:
             # Only a family's own sizes have narrower embeddings and bottlenecks.
             shape |= {"embedding_size": None, "layer": base.layer.of_other_size()}
+        config = base.replace(**shape | changes)
         # The position offset may depend on the id of padding.
-        offset = FAMILIES[family].position_offset({"pad_token_id": changes.get("pad_token_id", base.pad_token_id)})
-        return base.replace(**shape | {"position_offset": offset} | changes)
+        offset = FAMILIES[family].position_offset({"pad_token_id": config.pad_token_id})
+        return config.replace(position_offset=offset) if "position_offset" in config.settings() else config
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -187,7 +144,13 @@ class BertConfig(EncoderConfig):
         Raises:
             InputError: a setting is that of a part that this model does not have, or the values do not fit.
         """
-        return dataclasses.replace(self, **with_parts(changes, self.parts, self.family))
+        fields = with_parts(changes, self.parts, self.family)
+        known = [field.name for field in dataclasses.fields(self)]
+        if unknown := [name for name in fields if name not in known]:
+            raise InputError(
+                f"model config: {unknown[0]!r} is not known{did_you_mean(unknown[0], {*known, *self.settings()})}"
+            )
+        return dataclasses.replace(self, **fields)
 
     @classmethod
     def from_hf(cls, hf: dict[str, Any], where: str = "config.json") -> Self:
@@ -217,7 +180,7 @@ class BertConfig(EncoderConfig):
     @classmethod
     def _of_family(cls, hf: dict[str, Any], family: str, **more: Any) -> Self:
         fields = read_fields(hf, family, types_of(cls)) | more
-        return cls(family=family, **with_parts(fields, {place: kind() for place, kind in PLACES.items()}, family))
+        return cls(family=family, **with_parts(fields, BERTS_PARTS, family, of_file=True))
 
     def to_hf(self, architecture: str = "") -> dict[str, Any]:
         """Return the config as a Hugging Face `config.json` dict.
@@ -228,7 +191,7 @@ class BertConfig(EncoderConfig):
         Raises:
             InputError: the family's `config.json` cannot describe this config.
         """
-        hf = write_fields(self.settings(), architecture, carried := dict(self.carried))
+        hf = write_fields(self.settings() | self.parts, architecture, carried := dict(self.carried))
         hf["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
         hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
         if self.quantization is not None and self.quantization.stage == "quantized":

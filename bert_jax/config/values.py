@@ -56,7 +56,7 @@ MAY_BE_NONE = (
     "local_window", "local_rope_theta", "quantization", "mask_token_id", "sep_token_id", "embedding_mlp_norm_eps",
     "gliner",
 )  # fmt: skip
-_LARGEST_SIZE = 2**31 - 1
+LARGEST_SIZE = 2**31 - 1
 _MOST_SHOWN = 80  # characters of a value in a message
 _NOT_BELOW_0 = ("initializer_range", "layer_norm_eps", "embedding_mlp_norm_eps")
 
@@ -87,7 +87,7 @@ class EmbeddingLayer:
 def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
     """Raise InputError when a field has an invalid value; the message names `key`, the key in a file, if given."""
     label, found = key or f"model config: {name}", printable(repr(value), _MOST_SHOWN)
-    is_number = type(value) in (int, float) and -_LARGEST_SIZE <= value <= _LARGEST_SIZE  # not so of NaN
+    is_number = type(value) in (int, float) and -LARGEST_SIZE <= value <= LARGEST_SIZE  # not so of NaN
     if name == "carried":
         return
     if name in CHOICES:
@@ -97,7 +97,7 @@ def check_value(name: str, value: Any, kind: Any, key: str = "") -> None:
         least, what = (1, "positive") if name in _POSITIVE else (0, "non-negative")
         if type(value) is not int or value < least:
             raise InputError(f"{label} must be a {what} integer, found {found}")
-        if value > (most := MOST_CLASSES if name == "num_labels" else _LARGEST_SIZE):
+        if value > (most := MOST_CLASSES if name == "num_labels" else LARGEST_SIZE):
             raise InputError(f"{label} must be at most {most}, found {found}")
     elif name.endswith(("_prob", "_dropout")) and kind is not bool:
         if not is_number or not 0 <= value < 1:
@@ -124,79 +124,7 @@ def check_fields_together(config: Any) -> None:
         raise InputError(
             f"model config: num_attention_heads {config.num_attention_heads} must divide {name} {config.inner_size}"
         )
-    if config.num_attention_heads % config.key_value_heads:
-        raise InputError(
-            f"model config: num_key_value_heads {config.key_value_heads} must divide "
-            f"num_attention_heads {config.num_attention_heads}"
-        )
-    if config.key_value_heads < config.num_attention_heads:
-        others = {"pos_att_type": config.pos_att_type, "max_global_tokens": config.max_global_tokens,
-                  "attention_type block_sparse": config.longest_full is not None}  # fmt: skip
-        for name in (name for name, used in others.items() if used):
-            raise InputError(
-                f"model config: num_key_value_heads: expected that of num_attention_heads with {name}, "
-                f"found {config.key_value_heads}"
-            )
-    if config.position_embedding_type == "rotary" and config.head_size % 2:
-        raise InputError(f"model config: rotary positions need heads of an even size, found {config.head_size}")
-    width = config.conv_kernel_size
-    if width and width % 2 == 0:
-        raise InputError(f"model config: conv_kernel_size: expected 0 or an odd number, found {width}")
-    if config.token_dropout and config.mask_token_id is None:
-        raise InputError(
-            "model config: mask_token_id: expected the id of the mask token with token_dropout, found none"
-        )
-    for window in config.attention_windows:
-        if type(window) is not int or not 1 <= window <= _LARGEST_SIZE:
-            raise InputError(
-                f"model config: attention_windows: expected positive integers, found {printable(repr(window), 60)}"
-            )
-    _check_attention(config)
-    _check_word_projection(config)
-    _check_relative_positions(config)
     _check_embedding(config)
-
-
-def _check_attention(config: Any) -> None:
-    """Raise InputError when fields ask for attention of two kinds at once."""
-    kinds = {"pos_att_type": config.pos_att_type, "max_global_tokens": config.max_global_tokens,
-             "attention_type block_sparse": config.longest_full is not None,
-             "position_embedding_type alibi": config.position_embedding_type == "alibi"}  # fmt: skip
-    used = [name for name, is_used in kinds.items() if is_used]
-    if len(used) > 1:
-        raise InputError(f"model config: {used[1]}: expected none with {used[0]}, found both; attention is of one kind")
-
-
-def _check_word_projection(config: Any) -> None:
-    """Raise InputError when the fields of narrow word embeddings do not fit together."""
-    if config.trigram_input and not config.word_projection:
-        raise InputError("model config: trigram_input: expected false without word_projection, found true")
-    if config.word_projection and config.norm_after_projection:
-        raise InputError("model config: norm_after_projection: expected false with word_projection, found true")
-    if config.wide_decoder and config.embedding_width > config.hidden_size:
-        raise InputError(
-            f"model config: embedding_size: expected at most hidden_size {config.hidden_size}, as the masked-LM head "
-            f"has columns of its own beside those of the word embedding, found {config.embedding_width}"
-        )
-
-
-def _check_relative_positions(config: Any) -> None:
-    """Raise InputError when the fields of disentangled attention do not fit together."""
-    types = config.pos_att_type
-    for kind in types:
-        if kind not in POS_ATT_TYPES:
-            expected = f"{' or '.join(POS_ATT_TYPES)}, or both"
-            raise InputError(f"model config: pos_att_type: expected {expected}, found {printable(repr(kind), 60)}")
-    if len(set(types)) < len(types):
-        raise InputError(f"model config: pos_att_type: expected each term once, found {'|'.join(types)}")
-    exact, longest = config.position_buckets // 2, config.max_relative_positions or config.max_position_embeddings
-    if config.position_buckets == 1:
-        raise InputError("model config: position_buckets: expected 0 or at least 2, found 1")
-    if types and exact and config.max_position_embeddings - 1 > exact >= longest - 1:
-        raise InputError(
-            f"model config: max_relative_positions: expected more than {exact + 1} with position_buckets "
-            f"{config.position_buckets}, found {longest}"
-        )
 
 
 def _check_embedding(config: Any) -> None:

@@ -139,7 +139,7 @@ def open_model(
         if head in ("encoder", "sentence_embedding", "multi_vector", GLINER_HEAD):
             kernel = evidence.tensor_name(names, "pooler/dense/kernel")  # with an ending, if it is quantized
             has_dense = kernel != "" and any(name.startswith(kernel) for name in weights.tensors)
-            bert = bert.replace(pooler=has_dense or not bert.pooler_dense)
+            bert = bert.replace(pooler=has_dense or not bert.heads.pooler_dense)
         yield Opened(Bert(bert, head), saved_head, weights, settings, directory)
 
 

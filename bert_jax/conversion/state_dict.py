@@ -118,15 +118,15 @@ def names_of(model: Bert) -> Names:
     if names.architecture_of(model.head) is None:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
-    if not model.config.gated and names.not_gated is not None:
+    if not model.config.feed_forward.gated and names.not_gated is not None:
         return names.not_gated
-    return names if model.config.legacy else names.not_legacy or names
+    return names if model.config.heads.legacy else names.not_legacy or names
 
 
 def _buffers(model: Bert) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the names and values of the tensors that files have besides the parameters."""
     config, names = model.config, names_of(model)
-    if config.position_embedding_type == "sinusoidal":
+    if config.positions.kind == "sinusoidal":
         # Hugging Face's models look positions up in a table; with sinusoids in the table they compute the same.
         table = sinusoids(config.max_position_embeddings, config.embedding_width)
         yield f"{names.prefix}embeddings.position_embeddings.weight", table

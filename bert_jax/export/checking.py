@@ -89,7 +89,7 @@ def _run(run: Runner, inputs: Arrays, where: str) -> Arrays:
 def _sizes(source: SourceModel) -> list[tuple[int, ...]]:
     """Return the shapes of the two random batches; rows of the second are longer than a local attention window."""
     longest = source.config.max_position_embeddings
-    long = max(_LONG, 2 * (source.config.local_window or 0) + 1)
+    long = max(_LONG, 2 * (source.config.attention.local_window or 0) + 1)
     choices = (2,) if source.head == "multiple_choice" else ()
     return [(1, *choices, min(_SHORT, longest)), (3, *choices, min(long, longest))]
 

@@ -1,6 +1,6 @@
 """ALBERT (Lan et al. 2020, arXiv:1909.11942): BERT with tied layers and narrow embeddings."""
 
-from bert_jax.config.parts import TiedConfig
+from bert_jax.config.kinds_of_layers import TiedConfig
 from bert_jax.families.base import Family, Json, keys_with, whole_number
 from bert_jax.families.names import (
     LAYERS_PATH,

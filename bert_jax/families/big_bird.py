@@ -1,5 +1,6 @@
 """BigBird (Zaheer et al. 2020, arXiv:2007.14062): block-sparse attention in long sequences, heads of its own."""
 
+from bert_jax.config.kinds_of_attention import BlockSparseConfig
 from bert_jax.families import bert
 from bert_jax.families.base import Family, keys_with
 from bert_jax.families.names import CLASSIFICATION_HEAD, Names, architectures, classifiers, dense, norm
@@ -48,7 +49,8 @@ BIG_BIRD_FAMILY = Family(
     token_types=False,
     sign=r"^bert\.pooler\.weight$|^qa_classifier\.",
     classes="BigBird",
-    fixed={"classifier_summary": "hidden_act", "drop_before_summary": True, "unread_pooler": True,
+    fixed={"attention": BlockSparseConfig(), "classifier_summary": "hidden_act", "drop_before_summary": True,
+           "unread_pooler": True,
            "span_head": "feed_forward"},
     keys=keys_with(
         "attention_type", "block_size", "num_random_blocks", "rescale_embeddings", "sep_token_id", "qkv_bias",

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from bert_jax.config.kinds_of_attention import DisentangledConfig
 from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import LARGEST, Family, Json, boolean, keys_with, shown, whole_number
@@ -206,7 +207,7 @@ DEBERTA_FAMILY = Family(
     tokenizer_class="DebertaTokenizer",
     sign=r"(^|\.)layer\.\d+\.attention\.self\.in_proj\.",
     classes="Deberta",
-    fixed={"pooler": False, "norm_after_projection": True, "key_bias": False},
+    fixed={"attention": DisentangledConfig(), "pooler": False, "norm_after_projection": True, "key_bias": False},
     keys=keys_with("embedding_size", "pooler_dropout", "legacy", classifier_dropout="cls_dropout"),
     defaults={"vocab_size": 50265, "hidden_size": 768, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
     fresh={"relative_attention": True, "pos_att_type": "c2p|p2c", "position_biased_input": False, "legacy": False},
@@ -223,7 +224,8 @@ DEBERTA_V2_FAMILY = Family(
     tokenizer_class="DebertaV2Tokenizer",
     sign=r"(^|\.)layer\.\d+\.attention\.self\.query_proj\.",
     classes="DebertaV2",
-    fixed={"pooler": False, "norm_after_projection": True, "discriminator_norm": True},
+    fixed={"attention": DisentangledConfig(), "pooler": False, "norm_after_projection": True,
+           "discriminator_norm": True},
     sizes={"xsmall": (12, 384, 6, 1536), "small": (6, 768, 12, 3072), "xlarge": (24, 1536, 24, 6144)},
     keys=keys_with(
         "embedding_size", "share_att_key", "conv_kernel_size", "conv_act", "pooler_dropout", "legacy",

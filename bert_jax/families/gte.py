@@ -3,6 +3,7 @@
 Tensor names are those of transformers, and of the original files, whose model_type is `new`.
 """
 
+from bert_jax.config.layers import GatedConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, shown
 from bert_jax.families.names import (
@@ -138,7 +139,8 @@ GTE_FAMILY = Family(
     other_model_types=("new",),
     has_own_code=True,
     not_carried=("rope_theta", "rope_scaling", "position_embedding_type"),
-    fixed={"position_embedding_type": "rotary", "gated": True, "mlp_up_bias": False, "mlp_dropout_at": "both",
+    fixed={"position_embedding_type": "rotary", "feed_forward": GatedConfig(), "mlp_up_bias": False,
+           "mlp_dropout_at": "both",
            "head_act": "gelu"},
     keys=keys_with(),
     defaults={"vocab_size": 250048, "attention_probs_dropout_prob": 0.0, "type_vocab_size": 1, "pad_token_id": 1,

@@ -5,6 +5,7 @@ Both are named BERT in `config.json`. `auto_map` there, or the names of the tens
 
 import dataclasses
 
+from bert_jax.config.layers import FeedForwardConfig, GatedConfig
 from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, keys_with, shown
@@ -73,7 +74,7 @@ def _read_jina(hf: Json) -> Json:
         raise InputError(f"feed_forward_type: expected one of {', '.join(_FEED_FORWARD)}, found {shown(kind)}")
     gated = kind in _ACTIVATIONS
     return {
-        "gated": gated,
+        "feed_forward": GatedConfig() if gated else FeedForwardConfig(),
         "hidden_act": _ACTIVATIONS.get(kind, hf["hidden_act"]),
         "head_act": hf["hidden_act"],
         "mlp_up_bias": not gated,
@@ -86,7 +87,7 @@ def _write_jina(fields: Json) -> Json:
     repository = _REPOSITORIES[fields["family"]]
     return {
         "position_embedding_type": "alibi",
-        "feed_forward_type": kinds.get(fields["hidden_act"], "geglu") if fields["gated"] else "original",
+        "feed_forward_type": kinds.get(fields["hidden_act"], "geglu") if fields["feed_forward"].gated else "original",
         "hidden_act": fields["head_act"] or fields["hidden_act"],
         "auto_map": {"AutoConfig": f"{repository}--configuration_bert.JinaBertConfig"}
         | {name: f"{repository}--modeling_bert.JinaBert{kind}" for name, kind in _CLASSES.items()},

@@ -1,5 +1,6 @@
 """Longformer (Beltagy et al. 2020, arXiv:2004.05150): RoBERTa with windows, and tokens with global attention."""
 
+from bert_jax.config.kinds_of_attention import GlobalTokensConfig
 from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import LARGEST, TANH_SUMMARY, Family, Json, after_padding, keys_with, shown, whole_number
@@ -74,7 +75,7 @@ LONGFORMER_FAMILY = Family(
     token_types=False,
     sign=r"(^|\.)layer\.\d+\.attention\.self\.query_global\.",
     classes="Longformer",
-    fixed=TANH_SUMMARY,
+    fixed={"attention": GlobalTokensConfig(), **TANH_SUMMARY},
     keys=keys_with("max_global_tokens", "sep_token_id", without=("classifier_dropout",)),
     required=("num_attention_heads", "hidden_act", "layer_norm_eps"),
     assumed={"hidden_act": "gelu", "layer_norm_eps": 1e-12},

@@ -1,6 +1,6 @@
 """MobileBERT (Sun et al. 2020, arXiv:2004.02984): bottlenecks, trigrams, norms without statistics."""
 
-from bert_jax.config.parts import BottleneckConfig
+from bert_jax.config.kinds_of_layers import BottleneckConfig
 from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, boolean, keys_with, shown, whole_number

@@ -1,5 +1,6 @@
 """ModernBERT (Warner et al. 2024, arXiv:2412.13663): rotary positions, LayerNorm first, gated layers, local layers."""
 
+from bert_jax.config.layers import GatedConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, rope_base, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
@@ -127,7 +128,8 @@ MODERNBERT_FAMILY = Family(
     token_types=False,
     sign=r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.",
     classes="ModernBert",
-    fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "first_layer_norm": False, "gated": True,
+    fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "first_layer_norm": False,
+           "feed_forward": GatedConfig(),
            "type_vocab_size": 0, "pooler": False, "classifier_summary": "transform",
            "choice_summary": "transform"},
     sizes={"base": (22, 768, 12, 1152), "large": (28, 1024, 16, 2624)},

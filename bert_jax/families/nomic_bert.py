@@ -3,7 +3,8 @@
 The authors' files use GPT-2's keys; transformers 5 has its own keys for NomicBERT, and none for the other.
 """
 
-from bert_jax.config.parts import ExpertsConfig
+from bert_jax.config.kinds_of_layers import ExpertsConfig
+from bert_jax.config.layers import GatedConfig
 from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, keys_with, rope_base, shown
@@ -146,7 +147,8 @@ NOMIC_BERT_FAMILY = Family(
     has_own_code=True,
     older_keys=_NOMIC_OLD,
     required=("num_attention_heads",),
-    fixed={"position_embedding_type": "rotary", "gated": True, "attention_bias": False, "mlp_bias": False},
+    fixed={"position_embedding_type": "rotary", "feed_forward": GatedConfig(), "attention_bias": False,
+           "mlp_bias": False},
     defaults={"vocab_size": 30528, "hidden_act": "silu", "max_position_embeddings": 2048,
               "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     reads=_read_nomic,

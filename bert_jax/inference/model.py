@@ -113,7 +113,7 @@ class PretrainedModel:
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
             position_ids: rows of the position table, as in transformers. None means 0, 1, ...; for RoBERTa, XLM-R and
-                MPNet it means `config.position_offset` (2), 3, ..., with padding at row 1.
+                MPNet it means `config.positions.position_offset` (2), 3, ..., with padding at row 1.
             masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
             task_type_ids: ids of ERNIE's tasks, with the shape of input_ids; None means 0.
             global_attention_mask: for a Longformer, 1 for tokens with global attention, with the shape of input_ids;
@@ -141,7 +141,7 @@ class PretrainedModel:
             inputs |= self._tokenized(input_ids)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((self.params, inputs))):
             if position_ids is not None:
-                inputs["position_ids"] = position_ids - self.config.position_offset
+                inputs["position_ids"] = position_ids - self.config.positions.position_offset
             return self.bert.apply(
                 self.params, **inputs, output_hidden_states=output_hidden_states, output_attentions=output_attentions
             )
@@ -298,9 +298,9 @@ class PretrainedModel:
         arrays = {name: _integers(name, value) for name, value in inputs.items() if value is not None}
         if config.type_vocab_size < 2:  # such models do not distinguish segments
             arrays.pop("token_type_ids", None)
-        if "task_type_ids" in arrays and not config.task_type_vocab_size:
+        if "task_type_ids" in arrays and not config.embeddings.task_type_vocab_size:
             raise InputError("task_type_ids: expected none, as the model has no task embedding, found an array")
-        if "global_attention_mask" in arrays and not config.max_global_tokens:
+        if "global_attention_mask" in arrays and not config.attention.max_global_tokens:
             raise InputError("global_attention_mask: expected none, as the model has no global attention, found one")
         ids = arrays["input_ids"]
         expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
@@ -315,8 +315,8 @@ class PretrainedModel:
         limits = {
             "input_ids": config.vocab_size,
             "token_type_ids": config.type_vocab_size,
-            "task_type_ids": config.task_type_vocab_size,
-            "position_ids": config.max_position_embeddings + config.position_offset,
+            "task_type_ids": config.embeddings.task_type_vocab_size,
+            "position_ids": config.max_position_embeddings + config.positions.position_offset,
             "masked_positions": length,
             "word_positions": length,
             "type_positions": length,
@@ -332,7 +332,7 @@ class PretrainedModel:
                 raise InputError(f"{name}: expected 0 to {limits[name] - 1}, found {wrong}")
         found = {name: array.astype(np.int32) for name, array in arrays.items()}
         if "position_ids" in found:
-            found["position_ids"] -= config.position_offset  # `Bert.apply` counts positions, not rows
+            found["position_ids"] -= config.positions.position_offset  # `Bert.apply` counts positions, not rows
         check_global_tokens(config, self.head, found)
         return found
 
@@ -357,11 +357,11 @@ def _bucket(size: int, smallest: int = 1) -> int:
 
 def _padded_length(size: int, config: BertConfig) -> int:
     """Return the static length for `size` tokens; of block-sparse attention, the last block depends on it."""
-    if config.longest_full is None:
+    if config.attention.longest_full is None:
         return _bucket(size, _SHORTEST)
-    if size <= config.longest_full:
-        return min(_bucket(size, _SHORTEST), config.longest_full)
-    return -(-size // config.block_size) * config.block_size
+    if size <= config.attention.longest_full:
+        return min(_bucket(size, _SHORTEST), config.attention.longest_full)
+    return -(-size // config.attention.block_size) * config.attention.block_size
 
 
 def _padded(

@@ -116,7 +116,7 @@ class MultiVectorEmbedding(Pipeline):
             attended = inside if expansion.attended else real
         scored = inside & ~np.isin(ids, settings.skipped_ids(self.tokenizer, task))
         inputs = {"input_ids": ids, "attention_mask": attended.astype(np.int32)}
-        if offset := self.model.config.position_offset:  # else positions would count attended tokens only
+        if offset := self.model.config.positions.position_offset:  # else positions would count attended tokens only
             inputs["position_ids"] = np.broadcast_to(places + offset, ids.shape)
         return _Rows(window, inputs, lengths, scored)
 

@@ -308,7 +308,7 @@ def _with_head(model: PretrainedModel | PretrainedEncoderDecoder, head: str, tas
     config = (
         model.config
         if needs_masked_lm
-        else model.config.replace(pooler="pooler" in params or not model.config.pooler_dense)
+        else model.config.replace(pooler="pooler" in params or not model.config.heads.pooler_dense)
     )
     settings = model.settings.of_another_head()
     if head == "sparse_embedding":

@@ -31,11 +31,11 @@ class SelfAttention(nnx.Module):
         self.query, self.key = dense(size, width), key_dense(size, narrow)
         self.value = dense(config.value_input_size, narrow)
         self.add_projections(rngs)
-        self.output = Dense(config, width, size, use_bias=config.attention_bias, rngs=rngs)
+        self.output = Dense(config, width, size, use_bias=config.attention.attention_bias, rngs=rngs)
         self.layer_norm = LayerNorm(config, size)
-        if config.qk_norm:
+        if config.attention.qk_norm:
             self.query_norm, self.key_norm = LayerNorm(config, width), LayerNorm(config, narrow)
-        if config.attention_output_norm:
+        if config.attention.attention_output_norm:
             self.output_norm = LayerNorm(config, size)
 
     def add_projections(self, rngs: nnx.Rngs) -> None:
@@ -67,7 +67,7 @@ class SelfAttention(nnx.Module):
         is only added to the output: it then has only the query positions. The projections are query, key and value,
         `[B, S, heads * H]`, before rotary positions and after their norms.
         """
-        pre = self.config.norm_placement == "pre"
+        pre = self.config.norms.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x
         if is_first is not None:  # the embeddings have normalised the first layer's input
             normed = jnp.where(is_first, x, normed)
@@ -77,7 +77,7 @@ class SelfAttention(nnx.Module):
             constrain(project(states, compute), "batch", None, "heads")
             for project, states in ((self.query, queries), (self.key, of_keys), (self.value, of_values))
         )
-        if self.config.qk_norm:
+        if self.config.attention.qk_norm:
             query, key, value = projected
             projected = (self.query_norm(query), self.key_norm(key), value)
         context, probabilities = self.attend(normed, plan, projected, dropout_keys, compute)
@@ -85,7 +85,7 @@ class SelfAttention(nnx.Module):
         at = plan.query_positions
         x = x if at is None or inputs is not None else at.of(x)
         y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
-        x += self.output_norm(y + x) if self.config.attention_output_norm else y
+        x += self.output_norm(y + x) if self.config.attention.attention_output_norm else y
         return x if pre else self.layer_norm(x), probabilities, projected
 
 
@@ -93,6 +93,6 @@ def attention_projections(
     config: BertConfig, rngs: nnx.Rngs
 ) -> tuple[functools.partial[Dense], functools.partial[Dense]]:
     """Return what makes the dense layers of queries and values, and of keys, from their widths."""
-    biased = config.attention_bias and config.qkv_bias
+    biased = config.attention.attention_bias and config.attention.qkv_bias
     dense = functools.partial(Dense, config, use_bias=biased, rngs=rngs)
-    return dense, functools.partial(dense, use_bias=biased and config.key_bias)
+    return dense, functools.partial(dense, use_bias=biased and config.attention.key_bias)

@@ -74,7 +74,7 @@ def plan_attention(
         raise InputError(f"attention={backend}: {reason}; use auto or xla")
     if backend == "xla" and not maps and not config.relative_positions and local.supports(length, mask.window):
         return AttentionPlan(LOCAL, mask, local.bias(mask, length))
-    if backend == "xla" and not maps and config.pos_att_type and disentangled.supports(length):
+    if backend == "xla" and not maps and config.attention.pos_att_type and disentangled.supports(length):
         return AttentionPlan(BLOCKS, mask, None)
     if blocks is not None and not maps:
         return AttentionPlan(BLOCK_SPARSE, mask, None, blocks=blocks)
@@ -83,15 +83,15 @@ def plan_attention(
 
 def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> block_sparse.BlockPattern | None:
     """Return the pattern of block-sparse attention without random blocks; None if attention is to all tokens."""
-    if config.longest_full is None or config.max_position_embeddings <= config.longest_full:
+    if config.attention.longest_full is None or config.max_position_embeddings <= config.attention.longest_full:
         return None
     if not isinstance(length, int):  # `jax.export`
         raise InputError("attention_type: expected original_full for a program of any length, found block_sparse")
-    if length <= config.longest_full:
+    if length <= config.attention.longest_full:
         return None
     if mask.query_ids is not None:
         raise InputError("attention_type: expected original_full for packed rows, found block_sparse")
-    return block_sparse.BlockPattern(config.block_size, config.num_random_blocks)
+    return block_sparse.BlockPattern(config.attention.block_size, config.attention.num_random_blocks)
 
 
 def _cheapest(config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool) -> str:
@@ -114,8 +114,8 @@ def _unfit(
     platform = _PLATFORMS.get(backend, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
-    if config.relative_positions and not (backend == "fused" and config.pos_att_type):
-        alibi = config.position_embedding_type == "alibi"
+    if config.relative_positions and not (backend == "fused" and config.attention.pos_att_type):
+        alibi = config.positions.kind == "alibi"
         return f"does not support {'positions of type alibi' if alibi else 'relative positions'}"
     if mask.global_tokens is not None or _blocks(mask, config, length) is not None:
         return "does not support tokens with global attention, nor block-sparse attention"
@@ -124,7 +124,7 @@ def _unfit(
                 f"{config.attention_probs_dropout_prob}")  # fmt: skip
     columns = device_share(config.num_attention_heads, "heads") * config.head_size
     longest = fused.LONGEST[compute.dtype]
-    if config.pos_att_type:
+    if config.attention.pos_att_type:
         longest = fused_disentangled.longest(compute.dtype, device_kind())
     fits = length <= longest and fused.supports(length, columns, config.head_size, compute.dtype)
     if backend == "fused" and not fits:

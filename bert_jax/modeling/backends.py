@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import BertConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import LOCAL, AttentionPlan
 from bert_jax.modeling.compute import Compute
@@ -72,10 +73,12 @@ def random_words(config: BertConfig, batch: int, dropout_key: jax.Array | None) 
 def heads_apart(plan: AttentionPlan, projected: tuple[jax.Array, ...], config: BertConfig) -> tuple[jax.Array, ...]:
     """Return query, key and value as `[B, S or P, heads, H]`, with rotary positions if the plan has them."""
     query, key, value = (x.reshape(*x.shape[:2], -1, config.head_size) for x in projected)
+    if not isinstance(positions := config.positions, RotaryConfig):
+        return query, key, value
     turn = plan.rotation if plan.query_positions is None else jax.tree.map(plan.query_positions.of, plan.rotation)
-    pairs = config.rotary_interleaved
+    pairs = positions.rotary_interleaved
     query, key = rotate(query, turn, pairs), rotate(key, plan.rotation, pairs)
-    return query, key, rotate(value, plan.rotation, pairs) if config.rotary_value else value
+    return query, key, rotate(value, plan.rotation, pairs) if positions.rotary_value else value
 
 
 def heads_together(context: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ import jax
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import BottleneckConfig
+from bert_jax.config.kinds_of_layers import BottleneckConfig
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout

@@ -29,7 +29,7 @@ class DecoderCrossAttention(nnx.Module):
     def __init__(self, config: BertConfig, rngs: nnx.Rngs):
         self.config = config
         size, width = config.hidden_size, config.attention_width
-        dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
+        dense = functools.partial(Dense, config, use_bias=config.attention.attention_bias, rngs=rngs)
         self.query, self.key, self.value = (dense(size, width) for _ in range(3))
         self.output = dense(width, size)
         self.layer_norm = LayerNorm(config, size)

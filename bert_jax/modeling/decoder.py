@@ -144,7 +144,7 @@ def decode_step(
     config, compute = bert.config, bert.compute
     module = merge_params(bert, params)
     places = jnp.full(tokens.shape, step)
-    if config.position_offset:  # as in RoBERTa: padding takes the row before the first position
+    if config.positions.position_offset:  # as in RoBERTa: padding takes the row before the first position
         places = jnp.where(tokens == config.pad_token_id, -1, places)
     x = module.embeddings(Inputs(tokens[:, None], position_ids=places[:, None]), AttentionMask(), None, compute)
     length = cache.own[0].shape[2]

@@ -14,6 +14,8 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.config.kinds_of_attention import DisentangledConfig
+from bert_jax.config.part import expect
 from bert_jax.modeling.attention import DropoutKeys, SelfAttention, attention_projections
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import BLOCKS, AttentionPlan
@@ -38,10 +40,10 @@ class DisentangledAttention(SelfAttention):
         config = self.config
         size, width = config.inner_size, config.attention_width
         dense, key_dense = attention_projections(config, rngs)
-        if not config.share_att_key:
-            if "c2p" in config.pos_att_type:
+        if not expect(config.attention, DisentangledConfig).share_att_key:
+            if "c2p" in config.attention.pos_att_type:
                 self.position_key = key_dense(size, width)
-            if "p2c" in config.pos_att_type:
+            if "p2c" in config.attention.pos_att_type:
                 self.position_query = dense(size, width)
 
     def attend(
@@ -59,9 +61,11 @@ class DisentangledAttention(SelfAttention):
         x = dropout(plan.relative_embeddings, config.hidden_dropout_prob, key)
 
         def term(kind: str, shared: str, own: str) -> jax.Array | None:
-            if kind not in config.pos_att_type:
+            if kind not in config.attention.pos_att_type:
                 return None
-            projected = getattr(self, shared if config.share_att_key else own)(x, compute)
+            projected = getattr(self, shared if expect(config.attention, DisentangledConfig).share_att_key else own)(
+                x, compute
+            )
             return projected.reshape(len(x), config.num_attention_heads, config.head_size)
 
         return term("c2p", "key", "position_key"), term("p2c", "query", "position_query")
@@ -104,14 +108,16 @@ def _scaled(
 
     The tables and their rows by distance are those of `disentangled.position_scores`.
     """
-    scale = (1 + len(config.pos_att_type)) ** -0.5
+    scale = (1 + len(config.attention.pos_att_type)) ** -0.5
     position_key, position_query = positions
     if position_query is not None:
         position_query *= config.head_size**-0.5 * scale
-    most = config.max_relative_positions or config.max_position_embeddings
+    most = expect(config.attention, DisentangledConfig).max_relative_positions or config.max_position_embeddings
     # A symbolic length (`jax.export`) is at most the model's positions.
     longest = length if isinstance(length, int) else config.max_position_embeddings
-    rows = disentangled.distance_rows(longest, config.relative_span, config.position_buckets, most)
+    rows = disentangled.distance_rows(
+        longest, config.relative_span, expect(config.attention, DisentangledConfig).position_buckets, most
+    )
     return query * scale, (position_key, position_query, rows)
 
 
@@ -169,7 +175,7 @@ class RelativeEmbeddings(Embedding):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         super().__init__(config, 2 * config.relative_span, config.hidden_size, rngs=rngs)
-        if config.norm_rel_ebd:
+        if expect(config.attention, DisentangledConfig).norm_rel_ebd:
             self.layer_norm = LayerNorm(config, config.hidden_size)
 
     def rows(self) -> jax.Array:
@@ -186,7 +192,7 @@ class Convolution(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
-        shape = (config.conv_kernel_size, config.hidden_size, config.hidden_size)  # [K, in, out]
+        shape = (config.attention.conv_kernel_size, config.hidden_size, config.hidden_size)  # [K, in, out]
         self.kernel = nnx.Param(initializer(config)(rngs.params(), shape, jnp.float32))
         self.bias = nnx.Param(jnp.zeros((config.hidden_size,), jnp.float32))
         self.layer_norm = LayerNorm(config, config.hidden_size)
@@ -200,10 +206,12 @@ class Convolution(nnx.Module):
         compute: Compute,
         at: Positions | None,
     ) -> jax.Array:
-        taps = mask.neighbours(x, self.config.conv_kernel_size // 2)
+        taps = mask.neighbours(x, self.config.attention.conv_kernel_size // 2)
         y = matmul(jnp.concatenate(taps, axis=-1), self.kernel[...].reshape(-1, x.shape[-1]), compute)
         y += self.bias[...].astype(y.dtype)
-        y = ACTIVATIONS[self.config.conv_act](dropout(y, self.config.hidden_dropout_prob, dropout_key))
+        y = ACTIVATIONS[expect(self.config.attention, DisentangledConfig).conv_act](
+            dropout(y, self.config.hidden_dropout_prob, dropout_key)
+        )
         return self.layer_norm(residual + (y if at is None else at.of(y)))
 
 

@@ -135,7 +135,7 @@ class Electra:
     @property
     def _not_shared(self) -> tuple[str, ...]:
         """Return the parts of the embeddings that `es` does not share: those as wide as the layers."""
-        return ("projection", "layer_norm") if self.config.norm_after_projection else ("projection",)
+        return ("projection", "layer_norm") if self.config.embeddings.norm_after_projection else ("projection",)
 
     @staticmethod
     def _tables(generator: Params) -> Params:

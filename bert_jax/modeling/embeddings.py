@@ -21,14 +21,14 @@ class Embeddings(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config, width = config, config.added_embedding_width
         self.word_embeddings = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
-        if config.position_embedding_type == "absolute":
-            rows = config.position_offset + config.max_position_embeddings
+        if config.positions.kind == "absolute":
+            rows = config.positions.position_offset + config.max_position_embeddings
             self.position_embeddings = Embedding(config, rows, width, rngs=rngs)
         if config.type_vocab_size:
             self.token_type_embeddings = Embedding(config, config.type_vocab_size, width, rngs=rngs)
         self.add_modules(rngs)
-        if config.embedding_norm:
-            self.layer_norm = LayerNorm(config, config.embedding_norm_width, config.embedding_mlp_norm_eps)
+        if config.embeddings.embedding_norm:
+            self.layer_norm = LayerNorm(config, config.embedding_norm_width, config.norms.embedding_mlp_norm_eps)
 
     def add_modules(self, rngs: nnx.Rngs) -> None:
         """Make further modules."""
@@ -56,14 +56,14 @@ class Embeddings(nnx.Module):
 
     def added(self, inputs: Inputs) -> Iterator[jax.Array]:
         """Yield what is added to the embeddings of words, each `[B or 1, S or 1, E]` or with fewer axes."""
-        if self.config.position_embedding_type == "absolute":
+        if self.config.positions.kind == "absolute":
             yield self.of_positions(self.position_embeddings.table(), inputs)
         if self.config.type_vocab_size:
             yield looked_up(self.token_type_embeddings, inputs.token_type_ids)
 
     def of_positions(self, table: jax.Array, inputs: Inputs) -> jax.Array:
         """Return the rows of a table of positions, `[B, S, E]` or `[S, E]`."""
-        input_ids, offset = inputs.input_ids, self.config.position_offset
+        input_ids, offset = inputs.input_ids, self.config.positions.position_offset
         if inputs.position_ids is not None:
             return table[inputs.position_ids + offset]
         if not offset:

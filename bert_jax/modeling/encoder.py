@@ -9,6 +9,8 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.config.part import expect
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute, checkpointed
 from bert_jax.modeling.encoder_layer import EncoderLayer
@@ -27,7 +29,7 @@ class Encoder(nnx.Module):
     layers: EncoderLayer
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        self.config, layer = config, built_by(config.layer)
+        self.config, layer = config, built_by(config.layer.builds())
 
         def make_layers(count: int, last_block: Callable[..., nnx.Module] | None = None) -> nnx.Module:
             @nnx.split_rngs(splits=count)
@@ -37,21 +39,22 @@ class Encoder(nnx.Module):
 
             return layers(rngs)
 
-        modules = built_by(config.stack)().build(config, make_layers)
+        modules = built_by(config.stack.builds())().build(config, make_layers)
         for part in beside_of(config):
             modules |= part.build(config, rngs)
         for name, module in modules.items():
             setattr(self, name, module)
-        if config.stored_rotation:
-            self.inverse_frequencies = nnx.Param(rotary_speeds(config.head_size, config.rope_theta, config.rope_factor))
-        if config.norm_placement == "pre":
+        if isinstance(turn := config.positions, RotaryConfig) and turn.stored_rotation:
+            self.inverse_frequencies = nnx.Param(rotary_speeds(config.head_size, turn.rope_theta, turn.rope_factor))
+        if config.norms.norm_placement == "pre":
             self.layer_norm = LayerNorm(config, config.hidden_size)
 
     def rotary_speeds(self, theta: float) -> jax.Array:
         """Return the speeds of rotary positions `[H / 2]`: those that the model's files hold, or those of a base."""
-        if self.config.stored_rotation:
+        turn = expect(self.config.positions, RotaryConfig)
+        if turn.stored_rotation:
             return jax.lax.stop_gradient(self.inverse_frequencies[...])
-        return rotary_speeds(self.config.head_size, theta, self.config.rope_factor)
+        return rotary_speeds(self.config.head_size, theta, turn.rope_factor)
 
     def __call__(
         self,
@@ -68,9 +71,9 @@ class Encoder(nnx.Module):
         `[B, P, D]`, with the same values as at these positions of the full result.
         """
         count, beside, length = self.config.num_hidden_layers, beside_of(self.config), x.shape[1]
-        rows = built_by(self.config.stack)().rows(self.config, self)
+        rows = built_by(self.config.stack.builds())().rows(self.config, self)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
-        is_first = None if self.config.first_layer_norm else np.arange(count) == 0
+        is_first = None if self.config.norms.first_layer_norm else np.arange(count) == 0
         own = tuple(part.of_layers(self.config, plans[0], length, dropout_key is not None) for part in beside)
 
         def planned(plan: AttentionPlan) -> AttentionPlan:

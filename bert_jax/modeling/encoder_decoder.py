@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import LayerConfig, StackConfig
+from bert_jax.config.layers import LayerConfig, StackConfig
 from bert_jax.errors import InputError
 from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling.compute import Compute
@@ -69,8 +69,9 @@ class EncoderDecoder:
         if self.decoder_config.family not in DECODER_FAMILIES:
             expected = ", ".join(DECODER_FAMILIES)
             raise InputError(f"decoder: expected one of the families {expected}, found {self.decoder_config.family}")
+        values = self.decoder_config.settings() | self.decoder_config.parts
         for name, value in _FIXED:
-            if (found := getattr(self.decoder_config, name)) != value and (found or value):
+            if (found := values.get(name)) != value and (found or value):
                 raise InputError(f"decoder: {name}: expected {value}, found {found}")
         if self.config.quantization is not None:
             raise InputError("encoder: quantization: expected None in an encoder-decoder, found a quantized model")

@@ -20,7 +20,7 @@ class EncoderLayer(nnx.Module):
     def __init__(self, config: BertConfig, rngs: nnx.Rngs, last_block: Callable[..., nnx.Module] | None = None):
         self.attention = attention_of(config)(config, rngs=rngs)
         self.add_blocks(config, rngs)
-        epsilon = config.embedding_mlp_norm_eps
+        epsilon = config.norms.embedding_mlp_norm_eps
         self.mlp: Any = (
             last_block(rngs=rngs) if last_block else feed_forward_of(config)(config, rngs=rngs, epsilon=epsilon)
         )

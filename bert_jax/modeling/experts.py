@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import ExpertsConfig
+from bert_jax.config.kinds_of_layers import ExpertsConfig
+from bert_jax.config.part import expect
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm, initializer
@@ -20,8 +21,7 @@ from bert_jax.sharding import constrain
 
 
 def _experts(config: BertConfig) -> ExpertsConfig:
-    assert isinstance(config.stack, ExpertsConfig)
-    return config.stack
+    return expect(config.stack, ExpertsConfig)
 
 
 class Experts(nnx.Module):
@@ -52,7 +52,7 @@ class MixtureOfExperts(nnx.Module):
     ) -> jax.Array:
         config = self.config
         activation = ACTIVATIONS[config.hidden_act]
-        pre = config.norm_placement == "pre"
+        pre = config.norms.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x
 
         @jax.checkpoint

@@ -22,8 +22,8 @@ class FeedForward(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs, epsilon: float | None = None):
         self.config, size = config, config.inner_size
-        dense = functools.partial(Dense, config, use_bias=config.mlp_bias, rngs=rngs)
-        has_bias = config.mlp_bias and config.mlp_up_bias
+        dense = functools.partial(Dense, config, use_bias=config.feed_forward.mlp_bias, rngs=rngs)
+        has_bias = config.feed_forward.mlp_bias and config.feed_forward.mlp_up_bias
         self.up = dense(size, config.intermediate_size, use_bias=has_bias)
         self.add_projections(functools.partial(dense, size, config.intermediate_size, use_bias=has_bias))
         self.down = dense(config.intermediate_size, size)
@@ -39,9 +39,9 @@ class FeedForward(nnx.Module):
     def __call__(
         self, x: jax.Array, dropout_key: jax.Array | None, compute: Compute, at: Positions | None = None
     ) -> jax.Array:
-        pre = self.config.norm_placement == "pre"
+        pre = self.config.norms.norm_placement == "pre"
         y = self.inner(self.layer_norm(x) if pre else x, compute)
-        rate, where = self.config.hidden_dropout_prob, self.config.mlp_dropout_at
+        rate, where = self.config.hidden_dropout_prob, self.config.feed_forward.mlp_dropout_at
         if where != "output" and dropout_key is not None:
             y = dropout(y, rate, jax.random.fold_in(dropout_key, 1), at)
         x += dropout(self.down(y, compute), rate, None if where == "input" else dropout_key, at)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.config.values import shortest_period
 from bert_jax.head_names import WITH_UNREAD_POOLER, WITHOUT_POOLER
 from bert_jax.modeling.attention_mask import AttentionMask
@@ -37,7 +38,7 @@ class _Module(nnx.Module):
         self.embeddings = embeddings_of(config)(config, rngs=rngs)
         self.encoder = Encoder(config, rngs=rngs)
         reads_pooler = head not in WITHOUT_POOLER and summary in (None, "pooler")
-        if config.pooler and (reads_pooler or (config.unread_pooler and head in WITH_UNREAD_POOLER)):
+        if config.pooler and (reads_pooler or (config.heads.unread_pooler and head in WITH_UNREAD_POOLER)):
             self.pooler = Pooler(config, rngs=rngs)
         if summary == "transform":
             self.summary: Transform | Summary = Transform(config, config.hidden_size, rngs=rngs)
@@ -45,7 +46,7 @@ class _Module(nnx.Module):
             self.summary = Summary(config, summary, rngs=rngs)
         for name, module in head_of(config, head).build(config, rngs).items():
             setattr(self, name, module)
-        if config.contact_head:
+        if config.heads.contact_head:
             from bert_jax.modeling.contacts import ContactHead
 
             self.contact_head = ContactHead(config, rngs=rngs)
@@ -77,7 +78,7 @@ def apply(bert: Bert, params: Params, inputs: Inputs, options: Options) -> BertO
     x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], compute, options, at)
     pooled = module.pooler(first_tokens(x, inputs.cls_positions), compute) if hasattr(module, "pooler") else None
     output = BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)
-    if config.contact_head and maps is not None:
+    if config.heads.contact_head and maps is not None:
         contacts = module.contact_head(maps, inputs.input_ids, inputs.attention_mask)
         output = dataclasses.replace(output, contacts=contacts)
     encoded = HeadInputs(bert.head, config, compute, module, inputs, x, pooled, keys[2], options.sample_key, choices)
@@ -127,9 +128,8 @@ def _attention_plans(
     for window in set(windows):
         seen = dataclasses.replace(mask, window=window)
         plan = plan_attention(seen, config, bert.compute, length, drops=drops, maps=maps)
-        if config.position_embedding_type == "rotary":
-            theta = (config.local_rope_theta if window else None) or config.rope_theta
-            speeds = module.encoder.rotary_speeds(theta)
+        if isinstance(config.positions, RotaryConfig):
+            speeds = module.encoder.rotary_speeds(config.positions.theta(window))
             plan = dataclasses.replace(plan, rotation=rotation(length, inputs.position_ids, speeds))
         made[window] = plan
     return tuple(made[window] for window in windows)

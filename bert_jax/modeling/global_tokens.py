@@ -23,7 +23,7 @@ def usual_global_tokens(config: BertConfig, head: str, input_ids: Any) -> Any:
         head: one of `modeling.HEADS`.
         input_ids: `[B, S]`, an array of NumPy or JAX.
     """
-    separators = (input_ids == config.sep_token_id).cumsum(-1)
+    separators = (input_ids == config.attention.sep_token_id).cumsum(-1)
     if head == "question_answering":
         return separators == 0
     if head == "multiple_choice":  # a row is <s> A </s></s> B </s>, and the texts are two separators apart
@@ -39,7 +39,7 @@ def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.n
         head: one of `modeling.HEADS`.
         arrays: the arguments of `Bert.apply` by name.
     """
-    if not config.max_global_tokens:
+    if not config.attention.max_global_tokens:
         return
     chosen = arrays.get("global_attention_mask")
     if chosen is None:
@@ -47,17 +47,17 @@ def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.n
     if chosen is None:
         return
     most = int((chosen * arrays.get("attention_mask", 1)).sum(-1).max())
-    if most > config.max_global_tokens:
+    if most > config.attention.max_global_tokens:
         given = "" if "global_attention_mask" in arrays else ", those of the head"
         raise InputError(
-            f"global_attention_mask: expected at most {config.max_global_tokens} tokens with global attention in a row "
-            f"(max_global_tokens), found {most}{given}"
+            f"global_attention_mask: expected at most {config.attention.max_global_tokens} tokens with global "
+            f"attention in a row (max_global_tokens), found {most}{given}"
         )
 
 
 def question_tokens(config: BertConfig, input_ids: Any) -> Any:
     """Return which tokens are those of the question, bool `[B, S]`: up to the first separator, or the first token."""
-    is_separator = input_ids == config.sep_token_id
+    is_separator = input_ids == config.attention.sep_token_id
     places = (is_separator | True).cumsum(-1)
     return places <= is_separator.argmax(-1)[:, None] + 1
 
@@ -65,10 +65,10 @@ def question_tokens(config: BertConfig, input_ids: Any) -> Any:
 def with_global_tokens(mask: AttentionMask, config: BertConfig, head: str, inputs: Inputs) -> AttentionMask:
     """Return the mask with the tokens that have global attention: those chosen, or those of the head.
 
-    A row has room for `config.max_global_tokens`, and takes the first.
+    A row has room for `config.attention.max_global_tokens`, and takes the first.
     """
     batch, length = inputs.input_ids.shape
-    most = config.max_global_tokens
+    most = config.attention.max_global_tokens
     if not most:
         return mask
     chosen, first = inputs.global_attention_mask, inputs.cls_positions

@@ -15,7 +15,7 @@ class Pooler(nnx.Module):
     """The pooler, `[..., D] -> [..., D]`: tanh of a dense layer on the [CLS] token, or its state as it is."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        if config.pooler_dense:
+        if config.heads.pooler_dense:
             self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
@@ -24,15 +24,15 @@ class Pooler(nnx.Module):
 
 def head_norm(config: BertConfig, features: int) -> LayerNorm:
     """Return the LayerNorm of a head, which is plain where those of the encoder are `no_norm`."""
-    return LayerNorm(config.replace(norm="layer_norm") if config.norm == "no_norm" else config, features)
+    return LayerNorm(config.replace(norm="layer_norm") if config.norms.norm == "no_norm" else config, features)
 
 
 class Transform(nnx.Module):
     """The transform of the masked-LM head, `[..., D] -> [..., E]`: dense, activation, LayerNorm."""
 
     def __init__(self, config: BertConfig, features: int, *, rngs: nnx.Rngs):
-        self.activation = config.head_act or config.hidden_act
-        self.dense = Dense(config, config.hidden_size, features, use_bias=config.head_bias, rngs=rngs)
+        self.activation = config.heads.head_act or config.hidden_act
+        self.dense = Dense(config, config.hidden_size, features, use_bias=config.heads.head_bias, rngs=rngs)
         self.layer_norm = head_norm(config, features)
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
@@ -46,13 +46,13 @@ class MaskedLMHead(Transform):
     """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        if config.head_transform:
+        if config.heads.head_transform:
             super().__init__(config, config.transform_width, rngs=rngs)
         if not config.tie_word_embeddings:
             self.decoder = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
         if further := config.transform_width - config.embedding_width:
             self.further_decoder = Embedding(config, config.vocab_size, further, rngs=rngs)
-        if config.decoder_bias:
+        if config.heads.decoder_bias:
             self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:

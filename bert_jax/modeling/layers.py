@@ -49,14 +49,14 @@ class Dense(nnx.Module):
 class LayerNorm(nnx.Module):
     """LayerNorm over the last axis, with statistics in float32 and in two passes for any dtype of `x`.
 
-    If `config.norm` is rms_norm, the mean is not subtracted (Zhang and Sennrich 2019, arXiv:1910.07467). If it is
+    If `config.norms.norm` is rms_norm, the mean is not subtracted (Zhang and Sennrich 2019, arXiv:1910.07467). If it is
     no_norm, there are no statistics, but only scale and bias (Sun et al. 2020, arXiv:2004.02984, section 3.3).
     """
 
     def __init__(self, config: BertConfig, features: int, epsilon: float | None = None):
-        self.epsilon, self.kind = config.layer_norm_eps if epsilon is None else epsilon, config.norm
+        self.epsilon, self.kind = config.layer_norm_eps if epsilon is None else epsilon, config.norms.norm
         self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
-        if config.norm_bias:
+        if config.norms.norm_bias:
             self.bias = nnx.Param(jnp.zeros((features,), jnp.float32))
 
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -113,7 +113,9 @@ class Bert:
             predictions: P, the number of masked positions; None means all positions.
         """
         config = self.config
-        is_sparse = config.attention_windows or config.longest_full is not None  # with less work for all positions
+        is_sparse = (
+            config.attention.attention_windows or config.attention.longest_full is not None
+        )  # with less work for all positions
         match self.head:
             case _ if self.compute.layers != "unroll":
                 count = length
@@ -122,7 +124,7 @@ class Bert:
             case "pretraining" | "masked_lm":
                 count = length if predictions is None else predictions + sentences * (self.head == "pretraining")
             case "sequence_classification" | "multiple_choice" | "next_sentence":
-                of_all = config.summary_of(self.head) != "pooler" and config.classifier_pooling != "cls"
+                of_all = config.summary_of(self.head) != "pooler" and config.heads.classifier_pooling != "cls"
                 count = length if of_all else sentences
             case "sentence_embedding" if config.pooling == "cls" and not config.pooling_skip:
                 count = sentences

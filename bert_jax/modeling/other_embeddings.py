@@ -24,40 +24,40 @@ class OtherEmbeddings(Embeddings):
     def add_modules(self, rngs: nnx.Rngs) -> None:
         config = self.config
         width, added = config.embedding_width, config.added_embedding_width
-        if config.task_type_vocab_size:
-            self.task_type_embeddings = Embedding(config, config.task_type_vocab_size, added, rngs=rngs)
+        if config.embeddings.task_type_vocab_size:
+            self.task_type_embeddings = Embedding(config, config.embeddings.task_type_vocab_size, added, rngs=rngs)
         if config.projects_embeddings:
-            read = 3 * width if config.trigram_input else width
+            read = 3 * width if config.embeddings.trigram_input else width
             self.projection = Dense(
-                config, read, config.hidden_size, use_bias=not config.norm_after_projection, rngs=rngs
+                config, read, config.hidden_size, use_bias=not config.embeddings.norm_after_projection, rngs=rngs
             )
 
     def words(self, input_ids: jax.Array, mask: AttentionMask, compute: Compute) -> jax.Array:
         x = super().words(input_ids, mask, compute)
-        if self.config.rescale_embeddings:
+        if self.config.embeddings.rescale_embeddings:
             x *= self.config.hidden_size**0.5
-        if self.config.token_dropout:
-            assert self.config.mask_token_id is not None
-            masked = input_ids == self.config.mask_token_id
+        if self.config.embeddings.token_dropout:
+            assert self.config.embeddings.mask_token_id is not None
+            masked = input_ids == self.config.embeddings.mask_token_id
             kept = 1 - masked_share(masked, mask)  # [B, 1 or S]
             x = jnp.where(masked[..., None], 0, x) * ((1 - MASKED_SHARE) / kept)[..., None]
-        if self.config.word_projection:
-            x = self._projected(trigrams(x, mask) if self.config.trigram_input else x, compute)
+        if self.config.embeddings.word_projection:
+            x = self._projected(trigrams(x, mask) if self.config.embeddings.trigram_input else x, compute)
         return x
 
     def added(self, inputs: Inputs) -> Iterator[jax.Array]:
-        if self.config.position_embedding_type == "sinusoidal":
+        if self.config.positions.kind == "sinusoidal":
             table = sinusoids(self.config.max_position_embeddings, self.config.added_embedding_width)
             yield self.of_positions(jnp.asarray(table), inputs)
         yield from super().added(inputs)
-        if self.config.task_type_vocab_size:
+        if self.config.embeddings.task_type_vocab_size:
             yield looked_up(self.task_type_embeddings, inputs.task_type_ids)
 
     def before_norm(self, x: jax.Array, compute: Compute) -> jax.Array:
-        return self._projected(x, compute) if self.config.norm_after_projection else x
+        return self._projected(x, compute) if self.config.embeddings.norm_after_projection else x
 
     def after_dropout(self, x: jax.Array, compute: Compute) -> jax.Array:
-        done = self.config.norm_after_projection or self.config.word_projection
+        done = self.config.embeddings.norm_after_projection or self.config.embeddings.word_projection
         return x if done else self._projected(x, compute)
 
     def _projected(self, x: jax.Array, compute: Compute) -> jax.Array:

@@ -4,7 +4,6 @@ import importlib
 from typing import Any
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import Part
 from bert_jax.head_names import DECODER_HEAD, GLINER_HEAD
 from bert_jax.modeling.attention import SelfAttention
 from bert_jax.modeling.embeddings import Embeddings
@@ -35,76 +34,45 @@ _HEADS = {
 
 def embeddings_of(config: BertConfig) -> type[Embeddings]:
     """Return the embedding layer."""
-    others = config.rescale_embeddings or config.token_dropout or config.task_type_vocab_size
-    if config.projects_embeddings or others or config.position_embedding_type == "sinusoidal":
+    others = (
+        config.embeddings.rescale_embeddings
+        or config.embeddings.token_dropout
+        or config.embeddings.task_type_vocab_size
+    )
+    if config.projects_embeddings or others or config.positions.kind == "sinusoidal":
         from bert_jax.modeling.other_embeddings import OtherEmbeddings
 
         return OtherEmbeddings
     return Embeddings
 
 
+def built_by(name: str) -> Any:
+    """Return the class of a name, such as `bert_jax.modeling.attention.SelfAttention`, as parts give them."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def attention_of(config: BertConfig) -> type[SelfAttention]:
-    """Return the attention block."""
-    if config.pos_att_type:
-        from bert_jax.modeling.disentangled import DisentangledAttention
-
-        return DisentangledAttention
-    if config.max_global_tokens:
-        from bert_jax.modeling.global_attention import GlobalAttention
-
-        return GlobalAttention
-    if config.longest_full is not None:
-        from bert_jax.modeling.block_sparse import BlockSparseAttention
-
-        return BlockSparseAttention
-    if config.position_embedding_type == "alibi":
-        from bert_jax.modeling.alibi import AlibiAttention
-
-        return AlibiAttention
-    return SelfAttention
+    """Return the attention block: that which the positions need, or else that of the config's attention."""
+    kind: type[SelfAttention] = built_by(config.positions.attention() or config.attention.builds())
+    return kind
 
 
 def feed_forward_of(config: BertConfig) -> type[FeedForward]:
     """Return the feed-forward block."""
-    if config.gated:
-        from bert_jax.modeling.gated import GatedFeedForward
-
-        return GatedFeedForward
-    return FeedForward
-
-
-def built_by(part: Part) -> Any:
-    """Return the class that a part makes a model of."""
-    module, _, name = part.builds.rpartition(".")
-    return getattr(importlib.import_module(module), name)
+    kind: type[FeedForward] = built_by(config.feed_forward.builds())
+    return kind
 
 
 def beside_of(config: BertConfig) -> tuple[Beside, ...]:
     """Return what is beside the layers."""
-    parts: list[Beside] = []
-    if config.relative_attention_buckets:
-        from bert_jax.modeling.relative_bias import RelativeBias
-
-        parts.append(RelativeBias())
-    if config.pos_att_type:
-        from bert_jax.modeling.disentangled import Disentangled
-
-        parts.append(Disentangled())
-    if config.conv_kernel_size:
-        from bert_jax.modeling.disentangled import Convolving
-
-        parts.append(Convolving())
-    if config.longest_full is not None and config.num_random_blocks:
-        from bert_jax.modeling.block_sparse import RandomBlocks
-
-        parts.append(RandomBlocks())
-    return tuple(parts)
+    return tuple(built_by(name)() for name in (*config.positions.beside(), *config.attention.beside()))
 
 
 def head_of(config: BertConfig, name: str) -> Head:
     """Return the head of a name."""
     match name:
-        case "question_answering" if config.span_head == "feed_forward":
+        case "question_answering" if config.heads.span_head == "feed_forward":
             from bert_jax.modeling.big_bird_spans import SpanAfterQuestionHead
 
             return SpanAfterQuestionHead()

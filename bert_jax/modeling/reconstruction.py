@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import LayerConfig, StackConfig
+from bert_jax.config.layers import LayerConfig, StackConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling.attention_mask import MASKED, AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
@@ -32,7 +32,7 @@ class CrossAttention(nnx.Module):
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs):
         self.config = config
-        dense = functools.partial(Dense, config, use_bias=config.attention_bias, rngs=rngs)
+        dense = functools.partial(Dense, config, use_bias=config.attention.attention_bias, rngs=rngs)
         self.value = dense(config.sentence_embedding_size, config.attention_width)
         self.output = dense(config.attention_width, config.hidden_size)
         self.layer_norm = LayerNorm(config, config.hidden_size)
@@ -70,8 +70,9 @@ def check_reconstruction(config: BertConfig) -> None:
         ("first_layer_norm", True), ("position_embedding_type", "absolute"), ("trigram_input", False),
         ("layer", LayerConfig()),
     )  # fmt: skip
+    values = config.settings() | config.parts
     for name, value in expected:
-        if (found := getattr(config, name)) != value and (found or value):
+        if (found := values.get(name)) != value and (found or value):
             raise InputError(f"config.model.{name}: expected {value} for a decoder with the same layers, found {found}")
 
 

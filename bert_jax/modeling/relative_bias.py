@@ -32,7 +32,7 @@ class RelativeBias(Beside):
     """The biases of buckets of distances, one for each head, which all layers share."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
-        buckets, heads = config.relative_attention_buckets, config.num_attention_heads
+        buckets, heads = config.positions.relative_attention_buckets, config.num_attention_heads
         return {"relative_attention_bias": Embedding(config, buckets, heads, rngs=rngs)}
 
     def plan(self, encoder: Any, plan: AttentionPlan, length: int) -> AttentionPlan:

@@ -16,13 +16,13 @@ from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs
 class Discriminator(nnx.Module):
     """ELECTRA's discriminator head, `[B, S, D] -> [B, S]`: logits that a token was replaced (arXiv:2003.10555).
 
-    With `config.discriminator_norm` it first adds the state of the example's first token to that of each token, and
-    applies a LayerNorm, as in DeBERTa-v3 (github.com/microsoft/DeBERTa).
+    With `discriminator_norm` it first adds the state of the example's first token to that of each token, and applies a
+    LayerNorm, as in DeBERTa-v3 (github.com/microsoft/DeBERTa).
     """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.activation = config.hidden_act
-        if config.discriminator_norm:
+        if config.heads.discriminator_norm:
             self.layer_norm = head_norm(config, config.hidden_size)
         self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
         self.output = Dense(config, config.hidden_size, 1, rngs=rngs)

@@ -55,7 +55,7 @@ class HeadInputs:
     @property
     def classifier_dropout(self) -> float:
         """Return the rate of the dropout before a classifier."""
-        rate = self.config.classifier_dropout
+        rate = self.config.heads.classifier_dropout
         return self.config.hidden_dropout_prob if rate is None else rate
 
     @property
@@ -166,11 +166,11 @@ class SequenceClassifier(Head):
         x, config = encoded.states, encoded.config
         if self._is_late(encoded):
             first = x
-        elif config.classifier_pooling == "mean":
+        elif config.heads.classifier_pooling == "mean":
             first = encoded.pool(x, ("mean",)).astype(x.dtype)
         else:
             first = first_tokens(x, encoded.inputs.cls_positions)
-        if rate := encoded.classifier_dropout if config.drop_before_summary else config.pooler_dropout:
+        if rate := encoded.classifier_dropout if config.heads.drop_before_summary else config.heads.pooler_dropout:
             key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
             first = dropout(first, rate, key)
         return encoded.module.summary(first, encoded.compute)
@@ -178,7 +178,7 @@ class SequenceClassifier(Head):
     @staticmethod
     def _is_late(encoded: HeadInputs) -> bool:
         """Return whether a classifier's logits are the mean of those of all tokens."""
-        return encoded.config.classifier_pooling == "late" and encoded.config.summary_of(encoded.name) != "pooler"
+        return encoded.config.heads.classifier_pooling == "late" and encoded.config.summary_of(encoded.name) != "pooler"
 
 
 class MultipleChoice(SequenceClassifier):
@@ -209,7 +209,7 @@ class SpanHead(Head):
         return {"qa_outputs": Dense(config, config.hidden_size, 2, rngs=rngs)}
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
-        x = self.states(encoded, dropout(encoded.tokens, encoded.config.qa_dropout, encoded.dropout_key))
+        x = self.states(encoded, dropout(encoded.tokens, encoded.config.heads.qa_dropout, encoded.dropout_key))
         logits = encoded.dense(encoded.module.qa_outputs, x)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 

@@ -72,7 +72,7 @@ class MultiVectorTask(QueryDocumentTask):
 
     def _embed(self, params: Any, ids: jax.Array, mask: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
         positions = None
-        if offset := self.model.config.position_offset:  # else positions would count attended tokens only
+        if offset := self.model.config.positions.position_offset:  # else positions would count attended tokens only
             positions = jnp.broadcast_to(jnp.arange(ids.shape[1]) + offset, ids.shape)
         options: dict[str, Any] = {"dropout_key": dropout_key, "output_last_hidden_state": False}
         vectors = self.model.apply(params, ids, mask, position_ids=positions, **options).token_embeddings

@@ -180,11 +180,11 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
     if "sep_token_id" in FAMILIES[recipe.model.family or (loaded.config.family if loaded else "bert")].keys:
         ids["sep_token_id"] = tokenizer.sep_id
     config = model_config(recipe, loaded.config if loaded else None, **ids, **sizes)
-    if config.token_dropout and config.mask_token_id != tokenizer.mask_id:
+    if config.embeddings.token_dropout and config.embeddings.mask_token_id != tokenizer.mask_id:
         if loaded:
             raise InputError(
-                f"config.tokenizer: expected the mask token to have id {config.mask_token_id}, as mask_token_id of the "
-                f"model says, found {tokenizer.mask_id}"
+                f"config.tokenizer: expected the mask token to have id {config.embeddings.mask_token_id}, as "
+                f"mask_token_id of the model says, found {tokenizer.mask_id}"
             )
         config = config.replace(mask_token_id=tokenizer.mask_id)
     check_vocabulary(tokenizer, config, recipe.tokenizer or recipe.init_from or "config.model.vocab_size")
@@ -223,10 +223,10 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
 
 def check_room(config: BertConfig, longest: int, what: str) -> None:
     """Raise InputError when there is no room for `longest` tokens with global attention, those of `what`."""
-    if 0 < config.max_global_tokens < longest:
+    if 0 < config.attention.max_global_tokens < longest:
         raise InputError(
             f"config.model.max_global_tokens: expected at least {longest}, the tokens of {what}, "
-            f"found {config.max_global_tokens}"
+            f"found {config.attention.max_global_tokens}"
         )
 
 

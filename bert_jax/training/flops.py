@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import ExpertsConfig
+from bert_jax.config.kinds_of_layers import ExpertsConfig
 from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling import Bert, Electra, EncoderDecoder
 
@@ -138,7 +138,7 @@ def forward_flops(
 ) -> float:
     """Return the model FLOPs of one forward pass, a third of `train_flops` with the same arguments."""
     hidden, width, heads = config.hidden_size, config.embedding_width, config.attention_width
-    inner, products = config.inner_size, (6 if config.gated else 4) * (config.layer.blocks_before_last + 1)
+    inner, products = config.inner_size, (6 if config.feed_forward.gated else 4) * (config.layer.blocks_before_last + 1)
     last = length if last is None else last
     queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
     total = queries * inner * (4 * heads + products * config.intermediate_size)
@@ -155,28 +155,30 @@ def forward_flops(
         more = 4 * (stack.moe_top_k - 1) * config.intermediate_size
         total += fed * hidden * (2 * stack.num_experts + more)
     *keys, keys_of_last = (_keys(config, window, length) for window in config.windows)
-    total += (4 + 2 * len(config.pos_att_type)) * heads * (length * sum(keys) + last * keys_of_last)
+    total += (4 + 2 * len(config.attention.pos_att_type)) * heads * (length * sum(keys) + last * keys_of_last)
     if tokens := min(_global_tokens(config, head), length):
         each = 4 * length * hidden + 2 * tokens * hidden + 4 * tokens * length  # projections, and rows of their own
         total += heads * (config.num_hidden_layers * each + 4 * tokens * queries)
-    total += 2 * config.conv_kernel_size * length * hidden**2
-    if width != hidden or config.trigram_input:
-        total += 2 * length * width * hidden * (3 if config.trigram_input else 1)
+    total += 2 * config.attention.conv_kernel_size * length * hidden**2
+    if width != hidden or config.embeddings.trigram_input:
+        total += 2 * length * width * hidden * (3 if config.embeddings.trigram_input else 1)
     if head in ("pretraining", "masked_lm", "sparse_embedding", DECODER_HEAD):
-        transform = hidden if config.head_transform else 0
+        transform = hidden if config.heads.head_transform else 0
         total += (
             (length if predictions is None else predictions)
             * 2
             * config.transform_width
             * (transform + config.vocab_size)
         )
-    if head == "question_answering" and config.span_head == "feed_forward":
+    if head == "question_answering" and config.heads.span_head == "feed_forward":
         total += 4 * length * hidden * config.intermediate_size
     of_tokens = head in ("token_classification", "question_answering", "replaced_token_detection")
-    is_late = config.classifier_pooling == "late" and head in ("sequence_classification", "multiple_choice")
+    is_late = config.heads.classifier_pooling == "late" and head in ("sequence_classification", "multiple_choice")
     places = length if of_tokens or is_late else 1
     summary = config.summary_of(head)
-    if head == "replaced_token_detection" or (summary is not None and (summary != "pooler" or config.pooler_dense)):
+    if head == "replaced_token_detection" or (
+        summary is not None and (summary != "pooler" or config.heads.pooler_dense)
+    ):
         total += 2 * places * hidden**2
     outputs = {
         "pretraining": 2,
@@ -188,20 +190,22 @@ def forward_flops(
         "replaced_token_detection": 1,
     }
     total += 2 * places * hidden * outputs.get(head, 0)
-    projected = len(config.pos_att_type) * config.num_hidden_layers * 2 * config.relative_span
+    projected = len(config.attention.pos_att_type) * config.num_hidden_layers * 2 * config.relative_span
     return float(sequences * total + projected * 2 * hidden * heads)
 
 
 def _keys(config: BertConfig, window: int | None, length: int) -> float:
     """Return the mean number of keys that a query attends to, global tokens aside."""
-    if config.longest_full is not None and length > config.longest_full:
-        ends = 2 * config.block_size
-        return ((length - ends) * (5 + config.num_random_blocks) * config.block_size + ends * length) / length
+    if config.attention.longest_full is not None and length > config.attention.longest_full:
+        ends = 2 * config.attention.block_size
+        return (
+            (length - ends) * (5 + config.attention.num_random_blocks) * config.attention.block_size + ends * length
+        ) / length
     return length if window is None else min(length, 2 * window + 1)
 
 
 def _global_tokens(config: BertConfig, head: str) -> int:
     """Return the number of tokens with global attention for which a forward pass has room."""
-    if not config.max_global_tokens or head == "sequence_classification":
-        return min(config.max_global_tokens, 1)
-    return config.max_global_tokens if head in ("question_answering", "multiple_choice") else 0
+    if not config.attention.max_global_tokens or head == "sequence_classification":
+        return min(config.attention.max_global_tokens, 1)
+    return config.attention.max_global_tokens if head in ("question_answering", "multiple_choice") else 0

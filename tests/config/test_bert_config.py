@@ -5,7 +5,9 @@ import json
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import StackConfig, TiedConfig
+from bert_jax.config.kinds_of_attention import BlockSparseConfig, DisentangledConfig, GlobalTokensConfig
+from bert_jax.config.kinds_of_layers import TiedConfig
+from bert_jax.config.layers import GatedConfig, StackConfig
 from bert_jax.config.values import SIZES
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
@@ -45,11 +47,11 @@ def test_labels_are_ordered_by_number():
         ({"hidden_act": "gelo"}, "did you mean 'gelu'"),
         ({"id2label": ("a",)}, "num_labels is 2 but id2label names 1"),
         *(
-            ({"num_key_value_heads": 4} | fields, f"expected that of num_attention_heads with {name}, found 4")
-            for name, fields in (
-                ("pos_att_type", {"pos_att_type": ("c2p",)}),
-                ("max_global_tokens", {"max_global_tokens": 2}),
-                ("attention_type block_sparse", {"attention_type": "block_sparse", "block_size": 16}),
+            ({"attention": attention}, f"expected that of num_attention_heads with {name}, found 4")
+            for name, attention in (
+                ("pos_att_type", DisentangledConfig(4, pos_att_type=("c2p",))),
+                ("max_global_tokens", GlobalTokensConfig(4, max_global_tokens=2)),
+                ("attention_type block_sparse", BlockSparseConfig(4, block_size=16)),
             )
         ),
     ],
@@ -85,8 +87,14 @@ def test_config_json_round_trip_of_every_family(family):
 
 
 def test_what_a_family_cannot_say_is_refused():
-    with pytest.raises(InputError, match="gated: expected False, as in every roberta"):
-        BertConfig.named("base", "roberta", gated=True).to_hf()
+    with pytest.raises(InputError, match=r"feed_forward: expected FeedForwardConfig\(.*, as in every roberta"):
+        BertConfig.named("base", "roberta", feed_forward=GatedConfig()).to_hf()
+    with pytest.raises(InputError, match="norm_placement: expected 'post', as in every roberta"):
+        BertConfig.named("base", "roberta", norm_placement="pre").to_hf()
+    with pytest.raises(InputError, match="num_experts: expected no setting, as the stack of this roberta has, found 2"):
+        BertConfig.named("base", "roberta", num_experts=2)
+    with pytest.raises(InputError, match="'norm_placment' is not known; did you mean 'norm_placement'"):
+        BertConfig().replace(norm_placment="pre")
     with pytest.raises(InputError, match="did you mean 'roberta'"):
         BertConfig.named("base", "robberta")
     with pytest.raises(InputError, match="model size 'tinny' is not known"):
@@ -95,7 +103,7 @@ def test_what_a_family_cannot_say_is_refused():
 
 def test_positions_are_counted_and_not_rows():
     config = BertConfig.from_hf({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
-    assert (config.max_position_embeddings, config.position_offset) == (512, 2)
+    assert (config.max_position_embeddings, config.positions.position_offset) == (512, 2)
     assert config.to_hf()["max_position_embeddings"] == 514
 
 
@@ -107,8 +115,8 @@ def test_a_config_as_the_authors_of_nomicbert_wrote_it():
         "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "type_vocab_size": 2,
     }  # fmt: skip
     config = BertConfig.from_hf(theirs)
-    assert (config.hidden_size, config.max_position_embeddings, config.rope_theta) == (768, 8192, 1000)
-    assert config.gated and config.hidden_act == "silu" and not config.attention_bias
+    assert (config.hidden_size, config.max_position_embeddings, config.positions.rope_theta) == (768, 8192, 1000)
+    assert config.feed_forward.gated and config.hidden_act == "silu" and not config.attention.attention_bias
     with pytest.raises(InputError, match="qkv_proj_bias: expected False, found True"):
         BertConfig.from_hf(theirs | {"qkv_proj_bias": True})
 

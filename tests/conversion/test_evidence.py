@@ -20,7 +20,7 @@ def test_sizes_that_are_not_said_are_those_of_the_tensors(tmp_path, family):
     whole = load_pretrained(tmp_path / "model")
     keys = dict(FAMILIES[family].keys)
     shown = [keys[field] for field in SIZES if field in keys]
-    if config.position_embedding_type in ("rotary", "alibi", "none"):
+    if config.positions.kind in ("rotary", "alibi", "none"):
         shown.remove(keys["max_position_embeddings"])  # no tensor has it
     if family == "albert":  # tensors have the number of groups, not how often they are used
         shown.remove("num_hidden_layers")

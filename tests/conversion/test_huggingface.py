@@ -97,7 +97,7 @@ def test_the_tables_cover_every_parameter_once(family, head, positions):
     assert len({(slot.name, slot.part) for slot in found}) == len(found)
     skipped = {  # a normalisation that the first layer has not
         path: shape[1] for path, shape in shapes.items()
-        if not config.first_layer_norm and path.startswith("encoder/layers/attention/layer_norm/")
+        if not config.norms.first_layer_norm and path.startswith("encoder/layers/attention/layer_norm/")
     }  # fmt: skip
     ours = sum(np.prod(shape) for shape in shapes.values()) - sum(skipped.values())
     assert sum(np.prod(slot.shape) // slot.part[1] for slot in found) == ours

@@ -9,7 +9,8 @@ from bert_jax import from_pretrained
 from bert_jax.compression import removal
 from bert_jax.compression.importance import measure_importance
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import ExpertsConfig
+from bert_jax.config.kinds_of_attention import GlobalTokensConfig
+from bert_jax.config.kinds_of_layers import ExpertsConfig
 from bert_jax.config.quantization import Quantization
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
@@ -60,7 +61,11 @@ def test_values_that_do_not_fit_are_refused(changes, message):
 
 def test_a_bottleneck_is_refused_beside_switches_that_it_does_not_fit():
     config = BertConfig.from_hf(HF)
-    for changes in ({"norm_placement": "pre"}, {"stack": ExpertsConfig(2)}, {"max_global_tokens": 1}):
+    for changes in (
+        {"norm_placement": "pre"},
+        {"stack": ExpertsConfig(2)},
+        {"attention": GlobalTokensConfig(max_global_tokens=1)},
+    ):
         with pytest.raises(InputError, match=r"intra_bottleneck_size: expected 0 with .*, found 8"):
             config.replace(**changes)
 

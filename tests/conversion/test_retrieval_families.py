@@ -261,7 +261,9 @@ def test_a_jina_bert(tmp_path, family, head, padded):
 def test_other_feed_forward_layers_of_a_jina_bert(tmp_path, family, kind):
     hf, tensors, equations = jina(family, "masked_lm", feed_forward_type=kind)
     ours = check_published(tmp_path, hf, tensors, equations, "masked_lm")
-    assert (ours.config.gated, ours.config.hidden_act) == ((True, "relu") if kind == "reglu" else (False, "gelu"))
+    assert (ours.config.feed_forward.gated, ours.config.hidden_act) == (
+        (True, "relu") if kind == "reglu" else (False, "gelu")
+    )
 
 
 @pytest.mark.parametrize("family", JINA_CODE)

@@ -133,4 +133,4 @@ def test_pairs_are_refused_by_a_family_that_has_no_head_for_them(data):
 
 def test_padding_has_no_position_whatever_its_id(data, rows):
     config = build(resolve(pretraining(data, rows, "roberta"))).task.model.config
-    assert (config.pad_token_id, config.position_offset, config.max_position_embeddings) == (0, 1, 32)
+    assert (config.pad_token_id, config.positions.position_offset, config.max_position_embeddings) == (0, 1, 32)

@@ -29,7 +29,12 @@ OF_FAMILIES = {
 @pytest.mark.parametrize("family", OF_FAMILIES)
 def test_the_parts_of_a_family(family):
     config = BertConfig.named("base", family)
-    kinds = (attention_of(config), feed_forward_of(config), built_by(config.layer), built_by(config.stack))
+    kinds = (
+        attention_of(config),
+        feed_forward_of(config),
+        built_by(config.layer.builds()),
+        built_by(config.stack.builds()),
+    )
     beside = tuple(type(part).__name__ for part in beside_of(config))
     assert (*(kind.__name__ for kind in kinds), beside) == OF_FAMILIES[family]
 

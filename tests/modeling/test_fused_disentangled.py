@@ -30,7 +30,9 @@ def results(backend, dtype="float32", length=128, kind="mask", **fields):
     heads, size, random = config.num_attention_heads, config.head_size, np.random.default_rng(0)
     *qkv, up = (jnp.asarray(random.standard_normal((2, length, heads * size)), dtype) for _ in range(4))
     kinds = zip(("c2p", "p2c"), random.standard_normal((2, 2 * config.relative_span, heads, size)), strict=True)
-    tables = tuple(jnp.asarray(table, dtype) if name in config.pos_att_type else None for name, table in kinds)
+    tables = tuple(
+        jnp.asarray(table, dtype) if name in config.attention.pos_att_type else None for name, table in kinds
+    )
     tokens = (np.arange(length) < [[length], [length - 50]]).astype(np.int32)
     segments = np.broadcast_to(np.arange(length) * 3 // length + 1, (2, length)).astype(np.int32)
     mask = AttentionMask.of(jnp.asarray(tokens), None) if kind == "mask" else AttentionMask.of(None, segments)

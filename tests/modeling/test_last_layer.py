@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
+from bert_jax.config.kinds_of_layers import ExpertsConfig
 from bert_jax.modeling import Bert, Compute
 
 CONFIG = BertConfig.named("tiny", vocab_size=97, max_position_embeddings=24, num_hidden_layers=2)

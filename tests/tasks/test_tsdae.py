@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import TiedConfig
+from bert_jax.config.kinds_of_layers import TiedConfig
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import StackConfig
+from bert_jax.config.layers import StackConfig
 from bert_jax.modeling import Bert, Compute, Electra
 from bert_jax.modeling.electra import generator_config
 from bert_jax.training.flops import peak_flops, step_flops, train_flops

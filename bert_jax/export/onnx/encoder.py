@@ -6,7 +6,9 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import BottleneckConfig, ExpertsConfig
+from bert_jax.config.kinds_of_layers import BottleneckConfig, ExpertsConfig
+from bert_jax.config.part import expect
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.export.onnx.disentangled import (
     RelativePositions,
     add_convolution,
@@ -34,13 +36,13 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
     graph.prefix = "embeddings/"
     table = graph.parameter(WORDS, params["word_embeddings"]["embedding"])
     x = graph.op("Gather", table, graph.inputs["input_ids"], axis=0)
-    if config.token_dropout:
+    if config.embeddings.token_dropout:
         x = _without_masked(graph, x, config)
-    if config.rescale_embeddings:
+    if config.embeddings.rescale_embeddings:
         x = graph.op("Mul", x, graph.constant(config.hidden_size**0.5))
-    if config.word_projection:
+    if config.embeddings.word_projection:
         x = _projected_words(graph, x, params, config)
-    if config.position_embedding_type in ("absolute", "sinusoidal"):
+    if config.positions.kind in ("absolute", "sinusoidal"):
         x = graph.op("Add", x, _positions(graph, params, config))
     if config.type_vocab_size:
         types = params["token_type_embeddings"]["embedding"]
@@ -54,16 +56,18 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
                 axis=0,
             )
         x = graph.op("Add", x, segments)
-    if config.task_type_vocab_size:  # task 0
+    if config.embeddings.task_type_vocab_size:  # task 0
         task = params["task_type_embeddings"]["embedding"][0]
         x = graph.op("Add", x, graph.parameter("embeddings.task_type_embeddings", task))
 
-    if config.norm_after_projection:
+    if config.embeddings.norm_after_projection:
         x = _projected(graph, x, params)
-    if config.embedding_norm:
-        epsilon = config.embedding_mlp_norm_eps
+    if config.embeddings.embedding_norm:
+        epsilon = config.norms.embedding_mlp_norm_eps
         x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config, epsilon)
-    return x if config.norm_after_projection or config.word_projection else _projected(graph, x, params), table
+    return x if config.embeddings.norm_after_projection or config.embeddings.word_projection else _projected(
+        graph, x, params
+    ), table
 
 
 def _projected(graph: OnnxGraph, x: str, params: dict[str, Any]) -> str:
@@ -72,7 +76,7 @@ def _projected(graph: OnnxGraph, x: str, params: dict[str, Any]) -> str:
 
 def _projected_words(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
     """Project word embeddings `[B, S, E]` to `[B, S, D]`, with those of the next and the previous token if told so."""
-    if config.trigram_input:
+    if config.embeddings.trigram_input:
         pads = graph.constant([0, 1, 0, 0, 1, 0], np.int64)  # a token of 0 on either side
         is_token = graph.op("Greater", graph.inputs["attention_mask"], graph.constant(0, np.int64))
         x = graph.op("Mul", x, graph.cast(graph.unsqueeze(is_token, 2)))
@@ -87,7 +91,7 @@ def _projected_words(graph: OnnxGraph, x: str, params: dict[str, Any], config: B
 
 def _without_masked(graph: OnnxGraph, x: str, config: BertConfig) -> str:
     """Set the embeddings of masked tokens to 0, and scale the others by the share of tokens that are not masked."""
-    masked = graph.op("Equal", graph.inputs["input_ids"], graph.constant(config.mask_token_id, np.int64))
+    masked = graph.op("Equal", graph.inputs["input_ids"], graph.constant(config.embeddings.mask_token_id, np.int64))
     axis = graph.constant([1], np.int64)
     count = graph.op("ReduceSum", graph.cast(masked, np.float32), axis, keepdims=1)
     length = graph.op("ReduceSum", graph.cast(graph.inputs["attention_mask"], np.float32), axis, keepdims=1)
@@ -100,19 +104,19 @@ def _without_masked(graph: OnnxGraph, x: str, config: BertConfig) -> str:
 
 def _positions(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> str:
     """Add learned or sinusoidal position embeddings, `[S, E]`, or `[B, S, E]` in families with a position offset."""
-    if config.position_embedding_type == "absolute":
+    if config.positions.kind == "absolute":
         rows = params["position_embeddings"]["embedding"]
     else:
         rows = sinusoids(config.max_position_embeddings, config.added_embedding_width)
     table = graph.parameter("embeddings.position_embeddings", rows)
-    if not config.position_offset:
+    if not config.positions.position_offset:
         # A gather, not a slice: a sequence that is too long is an error of the runtime.
         return graph.op("Gather", table, _range(graph), axis=0)
     # As in RoBERTa: positions count only tokens, and padding takes the row before the first position.
     padding = graph.op("Equal", graph.inputs["input_ids"], graph.constant(config.pad_token_id, np.int64))
     is_token = graph.cast(graph.op("Not", padding), np.int64)
     places = graph.op("Mul", graph.op("CumSum", is_token, graph.constant(1, np.int64)), is_token)
-    rows_of = graph.op("Add", places, graph.constant(config.position_offset - 1, np.int64))
+    rows_of = graph.op("Add", places, graph.constant(config.positions.position_offset - 1, np.int64))
     return graph.op("Gather", table, rows_of, axis=0)
 
 
@@ -126,22 +130,25 @@ def add_encoder(
     graph.prefix = "encoder/"
     relative = params.get("relative_attention_bias")
     by_head = None if relative is None else _relative_bias(graph, relative["embedding"], config)
-    if config.position_embedding_type == "alibi":
+    if config.positions.kind == "alibi":
         by_head = _alibi(graph, config)
     biases = {window: _attention_bias(graph, window, by_head, tokens) for window in dict.fromkeys(config.windows)}
-    thetas = {window: (config.local_rope_theta if window else None) or config.rope_theta for window in biases}
-    rotations = {}
-    if config.position_embedding_type == "rotary":
-        speeds = params.get("inverse_frequencies")
-        rotations = {theta: _rotation(graph, theta, config, speeds) for theta in dict.fromkeys(thetas.values())}
+    rotations: dict[int | None, tuple[str, str]] = {}
+    if isinstance(positions := config.positions, RotaryConfig):
+        speeds, of_theta = params.get("inverse_frequencies"), {}
+        for window in biases:
+            theta = positions.theta(window)
+            if theta not in of_theta:
+                of_theta[theta] = _rotation(graph, theta, config.head_size, positions, speeds)
+            rotations[window] = of_theta[theta]
     shared = None
-    if config.pos_att_type:
+    if config.attention.pos_att_type:
         shared = relative_positions(graph, params["relative_embeddings"], config)
     embeddings, layers, bottleneck = x, _layers(params, config), config.layer.bottleneck
     for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
-        plan = (biases[window], rotations.get(thetas[window]), shared, tokens)
-        has_norm = config.first_layer_norm or i > 0
+        plan = (biases[window], rotations.get(window), shared, tokens)
+        has_norm = config.norms.first_layer_norm or i > 0
         wide, inputs, layer = x, None, layers[row]
         if bottleneck is not None:
             x, inputs = _narrowed(graph, x, layer["bottleneck"], row, config, bottleneck)
@@ -154,7 +161,7 @@ def add_encoder(
         if "conv" in params and i == 0:
             x = add_convolution(graph, embeddings, x, params["conv"], config)
     graph.prefix = "encoder/"
-    if config.norm_placement == "pre":
+    if config.norms.norm_placement == "pre":
         x = add_layer_norm(graph, x, params["layer_norm"], "encoder.layer_norm", config)
     return x
 
@@ -200,7 +207,7 @@ def _attention_block(
     inputs: tuple[str, str] | None = None,  # of queries and keys, and of values; None = x
 ) -> str:
     number, has_norm = row
-    pre, name = config.norm_placement == "pre", f"encoder.layers.{number}.attention"
+    pre, name = config.norms.norm_placement == "pre", f"encoder.layers.{number}.attention"
 
     def norm(x: str) -> str:
         return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config)
@@ -212,14 +219,14 @@ def _attention_block(
 
     def projected(part: str) -> str:
         y = add_dense(graph, of_values if part == "value" else of_keys, params[part], f"{name}.{part}")
-        if config.qk_norm and part != "value":
+        if config.attention.qk_norm and part != "value":
             y = add_layer_norm(graph, y, params[f"{part}_norm"], f"{name}.{part}_norm", config)
         return _heads(graph, y, config, config.num_attention_heads if part == "query" else config.key_value_heads)
 
     query, key, value = (projected(part) for part in ("query", "key", "value"))
     if rotation is not None:
         query, key = _rotated(graph, query, rotation, config), _rotated(graph, key, rotation, config)
-        if config.rotary_value:
+        if expect(config.positions, RotaryConfig).rotary_value:
             value = _rotated(graph, value, rotation, config)
     query = graph.op("Mul", query, graph.constant(score_scale(config)))
     scores = _grouped_product(graph, query, graph.op("Transpose", key, perm=[0, 1, 3, 2]), config)  # [B, N, S, S]
@@ -231,7 +238,7 @@ def _attention_block(
     if tokens is not None:
         context = add_global_rows(graph, normed, context, params, tokens, name, config)
     y = add_dense(graph, context, params["output"], f"{name}.output")
-    if config.attention_output_norm:
+    if config.attention.attention_output_norm:
         y = add_layer_norm(graph, graph.op("Add", y, x), params["output_norm"], f"{name}.output_norm", config)
     x = graph.op("Add", y, x)
     return x if pre else norm(x)
@@ -252,7 +259,10 @@ def _grouped_product(graph: OnnxGraph, x: str, y: str, config: BertConfig) -> st
 
 
 def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, config: BertConfig) -> str:
-    pre, epsilon = config.norm_placement == "pre", config.embedding_mlp_norm_eps if name.endswith("mlp") else None
+    pre, epsilon = (
+        config.norms.norm_placement == "pre",
+        config.norms.embedding_mlp_norm_eps if name.endswith("mlp") else None,
+    )
 
     def norm(x: str) -> str:
         return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", config, epsilon)
@@ -263,7 +273,7 @@ def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, c
         x = graph.op("Add", add_experts(graph, normed, params, name, config, config.stack), x)
         return x if pre else norm(x)
     y = add_dense(graph, normed, params["up"], f"{name}.up")
-    if config.gated:
+    if config.feed_forward.gated:
         gate = add_activation(graph, add_dense(graph, normed, params["gate"], f"{name}.gate"), config.hidden_act)
         y = graph.op("Mul", y, gate)
     else:
@@ -317,15 +327,16 @@ def _alibi(graph: OnnxGraph, config: BertConfig) -> str:
     return graph.unsqueeze(graph.op("Mul", slopes, distance), 0)
 
 
-def _rotation(graph: OnnxGraph, theta: float, config: BertConfig, speeds: np.ndarray | None) -> tuple[str, str]:
+def _rotation(
+    graph: OnnxGraph, theta: float, size: int, positions: RotaryConfig, speeds: np.ndarray | None
+) -> tuple[str, str]:
     """Return cosines and sines of rotary positions, `[S, H / 2]`; angles are float32 in every graph.
 
     If the parameters do not have the speeds, these are those of the base `theta`.
     """
     if speeds is None:
-        size = config.head_size
         speeds = np.float32(theta) ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
-        speeds = speeds / np.float32(config.rope_factor)
+        speeds = speeds / np.float32(positions.rope_factor)
     places = graph.unsqueeze(graph.cast(_range(graph), np.float32), 1)
     angles = graph.op("Mul", places, graph.constant(speeds, np.float32))
     return graph.cast(graph.op("Cos", angles)), graph.cast(graph.op("Sin", angles))
@@ -334,14 +345,15 @@ def _rotation(graph: OnnxGraph, theta: float, config: BertConfig, speeds: np.nda
 def _rotated(graph: OnnxGraph, x: str, rotation: tuple[str, str], config: BertConfig) -> str:
     """Apply rotary positions to `[B, N, S, H]`."""
     cosines, sines = rotation
-    if config.rotary_interleaved:
+    interleaved = expect(config.positions, RotaryConfig).rotary_interleaved
+    if interleaved:
         pairs = graph.reshape(x, [0, 0, -1, config.head_size // 2, 2])
         a, b = (graph.squeeze(half, -1) for half in graph.ops("Split", pairs, outputs=2, axis=-1))
     else:
         a, b = graph.ops("Split", x, outputs=2, axis=-1)
     first = graph.op("Sub", graph.op("Mul", a, cosines), graph.op("Mul", b, sines))
     second = graph.op("Add", graph.op("Mul", b, cosines), graph.op("Mul", a, sines))
-    if not config.rotary_interleaved:
+    if not interleaved:
         return graph.op("Concat", first, second, axis=-1)
     pairs = graph.op("Concat", graph.unsqueeze(first, -1), graph.unsqueeze(second, -1), axis=-1)
     return graph.reshape(pairs, [0, 0, -1, config.head_size])

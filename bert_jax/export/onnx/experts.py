@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import ExpertsConfig
+from bert_jax.config.kinds_of_layers import ExpertsConfig
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation
 

@@ -45,7 +45,7 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         return {"logits": add_dense(graph, _pooler(graph, x, params, config), params["nsp"], "nsp")}
     if head == "replaced_token_detection":
         part = params["discriminator"]
-        if config.discriminator_norm:
+        if config.heads.discriminator_norm:
             x = graph.op("Add", x, graph.unsqueeze(_first(graph, x), 1))
             x = add_layer_norm(graph, x, part["layer_norm"], "discriminator.layer_norm", _head_norm(config))
         x = add_activation(graph, add_dense(graph, x, part["dense"], "discriminator.dense"), config.hidden_act)
@@ -54,14 +54,14 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
     if head in CLASSIFIERS:
         logits = add_dense(graph, x, params["classifier"], "classifier")
         return {"logits": _pool(graph, logits, "mean", _members(graph)) if _is_late(config, head) else logits}
-    if config.span_head == "feed_forward":
+    if config.heads.span_head == "feed_forward":
         part = params["span"]
         y = add_activation(graph, add_dense(graph, x, part["up"], "span.up"), config.hidden_act)
         y = graph.op("Add", add_dense(graph, y, part["down"], "span.down"), x)
         x = add_layer_norm(graph, y, part["layer_norm"], "span.layer_norm", _head_norm(config))
     both = add_dense(graph, x, params["qa_outputs"], "qa_outputs")
     logits = [graph.squeeze(part, -1) for part in graph.ops("Split", both, outputs=2, axis=-1)]
-    if config.span_head == "feed_forward":
+    if config.heads.span_head == "feed_forward":
         question = add_question_tokens(graph, config)
         logits = [add_penalty(graph, part, question) for part in logits]
     return dict(zip(("start_logits", "end_logits"), logits, strict=True))
@@ -76,25 +76,25 @@ def _pooler(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig
     first = _first(graph, x)
     return (
         graph.op("Tanh", add_dense(graph, first, params["pooler"]["dense"], "pooler.dense"))
-        if config.pooler_dense
+        if config.heads.pooler_dense
         else first
     )
 
 
 def _head_norm(config: BertConfig) -> BertConfig:
     """Return the config of a head's LayerNorm, which is plain where those of the encoder are `no_norm`."""
-    return config.replace(norm="layer_norm") if config.norm == "no_norm" else config
+    return config.replace(norm="layer_norm") if config.norms.norm == "no_norm" else config
 
 
 def _transform(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, config: BertConfig) -> str:
     x = add_activation(
-        graph, add_dense(graph, x, params["dense"], f"{name}.dense"), config.head_act or config.hidden_act
+        graph, add_dense(graph, x, params["dense"], f"{name}.dense"), config.heads.head_act or config.hidden_act
     )
     return add_layer_norm(graph, x, params["layer_norm"], f"{name}.layer_norm", _head_norm(config))
 
 
 def _masked_lm(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], config: BertConfig) -> str:
-    x = _transform(graph, x, params, "mlm", config) if config.head_transform else x
+    x = _transform(graph, x, params, "mlm", config) if config.heads.head_transform else x
     if "decoder" in params:
         table = graph.parameter("mlm.decoder", params["decoder"]["embedding"])
     columns = graph.op("Transpose", table, perm=[1, 0])
@@ -123,8 +123,12 @@ def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfi
     if head in ("sequence_classification", "multiple_choice"):
         if kind == "pooler":
             return _pooler(graph, x, params, config)
-        if config.classifier_pooling != "late":
-            x = _pool(graph, x, "mean", _members(graph)) if config.classifier_pooling == "mean" else _first(graph, x)
+        if config.heads.classifier_pooling != "late":
+            x = (
+                _pool(graph, x, "mean", _members(graph))
+                if config.heads.classifier_pooling == "mean"
+                else _first(graph, x)
+            )
         x = graph.cast(x)
     if kind == "transform":
         return _transform(graph, x, params["summary"], "summary", config)
@@ -137,7 +141,7 @@ def _summary(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfi
 def _is_late(config: BertConfig, head: str) -> bool:
     """Return whether a classifier's logits are the mean of those of all tokens."""
     of_texts = head in ("sequence_classification", "multiple_choice")
-    return of_texts and config.classifier_pooling == "late" and config.summary_of(head) != "pooler"
+    return of_texts and config.heads.classifier_pooling == "late" and config.summary_of(head) != "pooler"
 
 
 def _sentence(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:

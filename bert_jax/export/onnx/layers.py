@@ -19,13 +19,13 @@ def add_dense(graph: OnnxGraph, x: str, params: dict[str, Any], name: str) -> st
 def add_layer_norm(
     graph: OnnxGraph, x: str, params: dict[str, Any], name: str, config: BertConfig, epsilon: float | None = None
 ) -> str:
-    """Add a LayerNorm over the last axis, or the norm that `config.norm` names; statistics are float32."""
+    """Add a LayerNorm over the last axis, or the norm that `config.norms.norm` names; statistics are float32."""
     epsilon = config.layer_norm_eps if epsilon is None else epsilon
     scale = graph.parameter(f"{name}.scale", params["scale"])
     bias = [graph.parameter(f"{name}.bias", params["bias"])] if "bias" in params else []
-    if config.norm == "layer_norm":
+    if config.norms.norm == "layer_norm":
         return graph.op("LayerNormalization", x, scale, *bias, axis=-1, epsilon=epsilon)
-    if config.norm == "no_norm":
+    if config.norms.norm == "no_norm":
         y = graph.op("Mul", x, scale)
         return graph.op("Add", y, *bias) if bias else y
     wide = graph.cast(x, np.float32)

@@ -110,10 +110,10 @@ class Distillation:
 
     def _check_shared_keys(self, config: BertConfig, heads: int) -> None:
         """Raise InputError when keys that attention heads share are too narrow for the relations."""
-        if config.num_key_value_heads and "qk" in self.relations:
+        if config.attention.num_key_value_heads and "qk" in self.relations:
             raise InputError(
                 f"{_KEY}.relations: expected qq, kk or vv, as keys that heads share (num_key_value_heads "
-                f"{config.num_key_value_heads}) are narrower than queries, found qk"
+                f"{config.attention.num_key_value_heads}) are narrower than queries, found qk"
             )
         if config.key_value_width % heads:
             raise InputError(
@@ -130,8 +130,11 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
             f"found {student.num_attention_heads}; relations compare other numbers of heads"
         )
     for config in (student, teacher):
-        is_sparse = config.attention_windows or config.longest_full is not None
-        is_rotary, shares_keys = config.position_embedding_type == "rotary", config.num_key_value_heads is not None
+        is_sparse = config.attention.attention_windows or config.attention.longest_full is not None
+        is_rotary, shares_keys = (
+            config.positions.kind == "rotary",
+            config.attention.num_key_value_heads is not None,
+        )
         if is_rotary or shares_keys or config.relative_positions or is_sparse:
             raise InputError(
                 f"{key}: expected families whose attention scores are products of queries and keys, "

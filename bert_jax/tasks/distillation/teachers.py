@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import ExpertsConfig, TiedConfig
+from bert_jax.config.kinds_of_layers import ExpertsConfig, TiedConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
 from bert_jax.conversion.opening import open_model
 from bert_jax.conversion.text_settings import TextSettings
@@ -116,12 +116,12 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
     if isinstance(config.stack, ExpertsConfig):
         raise InputError(f"{key}: expected a teacher without experts, found num_experts {config.stack.num_experts}")
     student = config.replace(num_hidden_layers=len(layers))
-    if not config.first_layer_norm and layers[0]:
+    if not config.norms.first_layer_norm and layers[0]:
         raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "
                          f"LayerNorm, found {layers[0]}")  # fmt: skip
     if student.windows != tuple(config.windows[layer] for layer in layers):
         raise InputError(f"{key}: expected layers whose local windows are those of a model of {len(layers)} layers "
-                         f"(global_every is {config.global_every}), found {layers}")  # fmt: skip
+                         f"(global_every is {config.attention.global_every}), found {layers}")  # fmt: skip
     return loaded._replace(config=student, params=_with_layers(loaded.params, layers))
 
 
@@ -143,7 +143,7 @@ def principal_embeddings(teacher: Teacher, student: BertConfig) -> Params:
     if width >= teacher.model.config.embedding_width:
         raise InputError(f"{key}: expected a student with embeddings narrower than the teacher's "
                          f"{teacher.model.config.embedding_width}, found {width}")  # fmt: skip
-    if student.word_projection or teacher.model.config.word_projection:
+    if student.embeddings.word_projection or teacher.model.config.embeddings.word_projection:
         raise InputError(f"{key}: expected word embeddings as wide as those of positions, found word_projection")
     expected = Bert(student, "encoder").abstract_params()["embeddings"]
     tables = {name: tree for name, tree in teacher.params["embeddings"].items() if name.endswith("_embeddings")}

@@ -1,0 +1,43 @@
+"""`Part`, what fills a place of the encoder: a value with the settings of its own."""
+
+import dataclasses
+from typing import Any, ClassVar, Self, TypeVar
+
+from bert_jax.config.values import MAY_BE_NONE, check_value
+
+_Kind = TypeVar("_Kind", bound="Part")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What fills a place of the encoder. `check` compares its settings with each other and with the config's fields."""
+
+    kind: ClassVar[str] = ""  # how `config.json` and recipes name it, where one key chooses it
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.name not in MAY_BE_NONE:
+                check_value(field.name, value, field.type)
+
+    def builds(self) -> str:
+        """Return the class that computes the part, by module and name, which is imported when a model is built."""
+        return ""
+
+    def check(self, config: Any) -> None:
+        """Raise InputError when the settings do not fit together, or do not fit the config."""
+
+    def canonical(self, config: Any) -> Self:
+        """Return the part with the one value that its settings have in a config of this architecture."""
+        return self
+
+
+def expect(part: Part, kind: type[_Kind]) -> _Kind:
+    """Return a part in code that only parts of a kind reach."""
+    assert isinstance(part, kind), part
+    return part
+
+
+def settings_of(part: Part | type[Part]) -> tuple[str, ...]:
+    """Return the names of a part's settings."""
+    return tuple(field.name for field in dataclasses.fields(part))

@@ -1,0 +1,104 @@
+"""The places of the encoder, what may fill each, and changes of settings by their names.
+
+`BertConfig` holds a part for each place; the defaults are BERT's. The name of a setting is that of the field, and no
+two places have settings of one name: so a recipe, a `config.json` and `BertConfig.replace` reach a setting by its name.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.config.attention import AttentionConfig
+from bert_jax.config.embeddings import EmbeddingsConfig
+from bert_jax.config.heads import HeadsConfig
+from bert_jax.config.layers import FeedForwardConfig, LayerConfig, NormsConfig, StackConfig
+from bert_jax.config.part import Part, settings_of
+from bert_jax.config.positions import AbsoluteConfig, PositionsConfig
+from bert_jax.errors import InputError, printable
+
+# Place, a field of `BertConfig` -> what fills it in BERT.
+BERTS_PARTS: dict[str, Part] = {
+    "embeddings": EmbeddingsConfig(),
+    "positions": AbsoluteConfig(),
+    "attention": AttentionConfig(),
+    "feed_forward": FeedForwardConfig(),
+    "norms": NormsConfig(),
+    "layer": LayerConfig(),
+    "stack": StackConfig(),
+    "heads": HeadsConfig(),
+}
+PLACES = tuple(BERTS_PARTS)
+# A key that chooses what fills a place, by `kind` -> the place.
+SELECTORS = {"position_embedding_type": "positions"}
+
+
+def kinds_of(place: str) -> list[type[Part]]:
+    """Return the classes of parts that may fill a place; those of other packages too, once they are imported."""
+    kinds: list[type[Part]] = [PositionsConfig if place == "positions" else type(BERTS_PARTS[place])]
+    for kind in kinds:
+        kinds += [other for other in kind.__subclasses__() if other not in kinds]
+    return kinds
+
+
+def place_of(setting: str) -> str | None:
+    """Return the place of the parts that have a setting; None for other names."""
+    return next((place for place in PLACES if any(setting in settings_of(kind) for kind in kinds_of(place))), None)
+
+
+def with_parts(
+    changes: Mapping[str, Any], parts: Mapping[str, Part], family: str, *, of_file: bool = False
+) -> dict[str, Any]:
+    """Return changes of `BertConfig` with settings of parts put into the parts.
+
+    Args:
+        changes: by name: fields, among them places, settings of parts, and selectors.
+        parts: the parts that are changed, by place.
+        family: the family, for messages.
+        of_file: whether `changes` are those of a file, which may have settings of kinds that it does not choose.
+
+    Raises:
+        InputError: a setting is that of a part that neither `changes` nor `parts` has.
+    """
+    fields, chosen = {}, dict(parts)
+    settings: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        if name in PLACES:
+            chosen[name] = value
+    for name, value in changes.items():
+        if name in PLACES:
+            continue
+        if name in SELECTORS:
+            place = SELECTORS[name]
+            if chosen[place].kind != value:
+                chosen[place] = next(kind for kind in kinds_of(place) if kind.kind == value)()
+        elif (place := place_of(name)) is None:
+            fields[name] = value
+        else:
+            settings.setdefault(place, {})[name] = value
+    for place, values in settings.items():
+        known = settings_of(chosen[place])
+        if of_file:
+            values = {name: value for name, value in values.items() if name in known}
+        if unknown := [name for name in values if name not in known]:
+            expected = f"one of {', '.join(known)}" if known else "no setting"
+            raise InputError(
+                f"model config: {unknown[0]}: expected {expected}, as the {place} of this {family} has, found "
+                f"{printable(repr(values[unknown[0]]), 60)}"
+            )
+        chosen[place] = dataclasses.replace(chosen[place], **values)
+    return fields | {place: part for place, part in chosen.items() if part is not parts.get(place)}
+
+
+def check_part(place: str, part: Any) -> None:
+    """Raise InputError when a value is none of the parts that may fill a place."""
+    if not isinstance(part, kinds_of(place)[0]):
+        expected = ", ".join(kind.__name__ for kind in kinds_of(place))
+        raise InputError(f"model config: {place}: expected one of {expected}, found {printable(repr(part), 60)}")
+
+
+def types_of(config: type) -> dict[str, Any]:
+    """Return the types of a config's fields, and of the settings of all parts, by name."""
+    kinds = [kind for place in PLACES for kind in kinds_of(place)]
+    return dict.fromkeys(SELECTORS, str) | {
+        field.name: field.type for kind in (*kinds, config) for field in dataclasses.fields(kind)
+    }
