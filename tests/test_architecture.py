@@ -20,9 +20,9 @@ MOST_LINES = 400
 # Each part imports only from the parts before it.
 ORDER = (
     "lazy", "forks", "process", "compilers", "synonyms", "errors", "extras", "notebook", "program_cache", "storage",
-    "model_files", "families", "config", "sharding", "modeling", "tokenization", "data", "conversion", "recipes",
-    "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression", "export", "planning",
-    "serving", "demo", "cli", "__main__",
+    "model_files", "families", "config", "sharding", "parameter_sharding", "modeling", "tokenization", "data",
+    "conversion", "recipes", "inference", "reports", "metrics", "tasks", "evaluation", "training", "compression",
+    "export", "planning", "serving", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.quantized import quantize_params
-from bert_jax.sharding import parameter_name
+from bert_jax.parameter_sharding import parameter_name
 from bert_jax.tasks.remembered import read_remembered, write_remembered
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 
