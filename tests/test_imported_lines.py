@@ -12,8 +12,8 @@ import pytest
 
 # Task of a pipeline -> the head of its model, its input, and the most lines: those of today, rounded up.
 BUDGETS = {
-    "sentence-embedding": ("sentence_embedding", "a cat sat on the house", 14_500),
-    "fill-mask": ("masked_lm", "a cat [MASK] on the house", 14_000),
+    "sentence-embedding": ("sentence_embedding", "a cat sat on the house", 14_400),
+    "fill-mask": ("masked_lm", "a cat [MASK] on the house", 13_800),
 }
 # Modules of other tasks, formats and families, none of which this work imports.
 OTHERS = (

@@ -46,6 +46,7 @@ def test_the_names_of_a_package_are_all_there(name):
     package = importlib.import_module(f"bert_jax.{name}")
     for public in package.__all__:
         assert getattr(package, public) is not None
+    assert set(package.__all__) <= set(dir(package))
     modules = {path.stem for path in (PACKAGE / name).glob("*.py")}
     assert not modules & set(package.__all__), "an imported module would take the place of the name"
 

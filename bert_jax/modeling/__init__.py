@@ -22,3 +22,7 @@ __getattr__ = lazy_attributes(
     __name__,
     {"bert_jax.modeling.electra": ("Electra",), "bert_jax.modeling.encoder_decoder": ("EncoderDecoder",)},
 )
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -67,3 +67,7 @@ __getattr__ = lazy_attributes(
         ),
     },
 )  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -54,3 +54,7 @@ __getattr__ = lazy_attributes(
         "bert_jax.tokenization.training": ("train_bpe", "train_sentencepiece", "train_wordpiece"),
     },
 )  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
