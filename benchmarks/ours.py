@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks import BATCH, LENGTH, predictions
 from benchmarks.turns import peak_and_resident_memory, serve
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
 from bert_jax.process import MemoryBound, keep_freed_memory
@@ -49,7 +49,7 @@ def pretraining(dtype: str, size: str, sequences: int, length: int) -> None:
     """Run training steps with dropout, clipping and AdamW, compiled as a run's steps are; an item is a token."""
     task = pretraining_task(dtype, size)
     optimizer, mesh = make_optimizer(lambda step: 1e-4), sharding.make_mesh()
-    shardings = sharding.param_shardings(mesh, abstract_state(task.model.init, optimizer))
+    shardings = parameter_sharding.param_shardings(mesh, abstract_state(task.model.init, optimizer))
     state = init_state(task.model.init, optimizer, 0, shardings)
     step = jit_train_step(make_train_step(task, optimizer, seed=0), mesh, shardings)
     batch, bound = random_batch(task.model.config.vocab_size, sequences, length), MemoryBound()

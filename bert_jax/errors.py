@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bert_jax.synonyms import names_here
-
 MAX_MESSAGE = 500  # most characters of an error or of a line of a log
 _MAX_CHOICES = 200  # most characters of a list of choices
 # Control characters except tab and newline, line separators, bidirectional controls, byte order marks, and lone
@@ -118,6 +116,8 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
     Names of other libraries for a choice take precedence over similar spelling. Names that differ only in digits, such
     as v4 and v7, are not similar.
     """
+    from bert_jax.synonyms import names_here
+
     choices = sorted(choices)
     near = names_here(name, choices) if len(name) <= _MAX_CHOICES else []
     if not near and len(name) <= _MAX_CHOICES:

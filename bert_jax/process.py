@@ -18,19 +18,6 @@ _DEVICES = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 _POD = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE")
 _GOOGLE = "0x1ae0"  # PCI's number of the vendor of TPUs
 
-_runs_jax: int | None = None  # id of the process that has begun to run models
-
-
-def check_fork() -> None:
-    """Raise RuntimeError in a process that was forked from one that runs models: a call of JAX there would hang."""
-    global _runs_jax
-    if _runs_jax not in (None, os.getpid()):
-        raise RuntimeError(
-            "expected a process of its own, found one forked from a process that runs models, where JAX would hang: "
-            'start it with multiprocessing.get_context("spawn"), or load and call models after the fork only'
-        )
-    _runs_jax = os.getpid()
-
 
 @contextlib.contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Sharding: one mesh `(data, fsdp, tensor)` and one table, parameter path -> logical axes -> mesh axes.
+"""Sharding: one mesh `(data, fsdp, tensor)`, and the mesh axes that split each logical axis.
 
 Axis `data` splits the batch and copies the parameters. Axis `fsdp` splits the batch and the parameters. Axis `tensor`
 splits the work inside a layer (heads, feed-forward, vocabulary) and, between layers, the tokens of each sequence
@@ -7,13 +7,12 @@ splits the work inside a layer (heads, feed-forward, vocabulary) and, between la
 
 import functools
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from bert_jax.errors import InputError
 
@@ -29,52 +28,6 @@ LOGICAL_AXIS_RULES: dict[str, tuple[str, ...]] = {
     "mlp": ("tensor",),
     "vocab": ("tensor",),
 }
-
-_PROJECTIONS = "query|key|value|position_query|position_key|global_query|global_key|global_value"
-# Pattern of the end of a parameter's path -> logical axes of its *last* dimensions. Leading dimensions (the stacked
-# layers) are never split. The first match is used. Vectors of the hidden size are not split, as they are tiny.
-AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
-    (r"v_(row|col)/.*", ()),  # Adafactor's vectors of a matrix: tiny
-    (r"(kernel|embedding)/scale", (None, None)),  # of a quantized parameter: small
-    (r"kernel/input_scale", (None,)),
-    (r"(word_embeddings|decoder|further_decoder)/embedding", ("vocab", "embed")),
-    (r"(position|token_type|task_type)_embeddings/embedding", (None, "embed")),
-    (r"layer_norm/(scale|bias)", (None,)),
-    (r"attention/(query|key|output)_norm/(scale|bias)", (None,)),
-    (r"bottleneck/(input|query_key|output)_norm/(scale|bias)", (None,)),
-    (r"bottleneck/(input|query_key)/kernel", ("embed", None)),
-    (r"bottleneck/output/kernel", (None, "embed")),
-    (r"cross_attention/value/kernel", (None, "heads")),  # of a vector of any width
-    (r"cross_attention/output/kernel", ("heads", "embed")),
-    (r"cross_attention/(query|key)/kernel", ("embed", "heads")),
-    (r"cross_attention/(query|key|value)/bias", ("heads",)),
-    (rf"attention/({_PROJECTIONS})/kernel", ("embed", "heads")),
-    (rf"attention/({_PROJECTIONS})/bias", ("heads",)),
-    (r"attention/output/kernel", ("heads", "embed")),
-    (r"(mlp|ffn_\d+|span)/(up|gate)/kernel", ("embed", "mlp")),
-    (r"(mlp|ffn_\d+|span)/(up|gate)/bias", ("mlp",)),
-    (r"(mlp|ffn_\d+|span)/down/kernel", ("mlp", "embed")),
-    (r"mlp/experts/(up|down)", (None, "embed")),  # a scan goes over the experts, so they stay whole
-    (r"mlp/router/kernel", ("embed", None)),
-    (r"mlm/bias", ("vocab",)),
-    (r"relative_attention_bias/embedding", (None, None)),
-    (r"relative_embeddings/embedding", (None, "embed")),
-    (r"conv/kernel", (None, "embed", None)),
-    (r"lora/.*/[ab]", (None, None)),  # thin
-    (r"embedding_layers/.*/kernel", (None, None)),  # of any width
-    (r"gliner/.*/kernel", (None, None)),  # of any width
-    (r"projections/.*/kernel", (None, None)),  # of a distillation, of any width
-    (r"encoder/inverse_frequencies", (None,)),
-    (r"contact_head/dense/kernel", (None, None)),
-    (r"(pooler|mlm|summary|discriminator)/dense/kernel", ("embed", None)),
-    (r"(projection|nsp|classifier|qa_outputs|discriminator/output)/kernel", ("embed", None)),
-    (r"bias", (None,)),
-    (r"ns_coeffs", (None,)),  # of Muon's state
-)
-
-# Any vocabulary size is allowed (30,522 is not divisible by 4), so this axis is not split if it is not divisible. For
-# any other axis that is an error, since uneven splits silently waste devices.
-_MAY_STAY_WHOLE = frozenset({"vocab"})
 
 
 def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -106,40 +59,7 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[
 
 def batch_spec() -> PartitionSpec:
     """Return the spec of every array of a batch: the first axis is split over data and fsdp."""
-    return _spec(("batch",))
-
-
-def param_specs(tree: Any) -> Any:
-    """Return the PartitionSpec of every leaf of `tree` (parameters, or optimizer state with copies of their tree).
-
-    Raises:
-        ValueError: a path has no row in AXES.
-    """
-    return jax.tree_util.tree_map_with_path(lambda path, leaf: _spec(logical_axes(path, len(leaf.shape))), tree)
-
-
-def param_shardings(mesh: Mesh, tree: Any) -> Any:
-    """Return the NamedSharding of every leaf of `tree` on `mesh`; an indivisible vocabulary is not split.
-
-    Raises:
-        InputError: another axis is not divisible; the message names the parameter, its shape and the mesh axis.
-    """
-
-    def place(path: Any, leaf: Any) -> NamedSharding:
-        axes = list(logical_axes(path, len(leaf.shape)))
-        for i, axis in enumerate(axes):
-            parts = _parts(mesh, axis)
-            if leaf.shape[i] % parts == 0:
-                continue
-            if axis not in _MAY_STAY_WHOLE:
-                raise InputError(
-                    f"mesh: {parameter_name(path)} {tuple(leaf.shape)} does not divide: axis {i} ({axis}) over "
-                    f"{parts} devices of {'x'.join(LOGICAL_AXIS_RULES[axis or ''])}"
-                )
-            axes[i] = None
-        return NamedSharding(mesh, _spec(axes))
-
-    return jax.tree_util.tree_map_with_path(place, tree)
+    return spec_of(("batch",))
 
 
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
@@ -152,9 +72,9 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
         return x
     if len(logical_axes) != x.ndim:
         raise ValueError(f"constrain: expected {x.ndim} axes for shape {x.shape}, found {logical_axes}")
-    spec = list(_spec(logical_axes))
+    spec = list(spec_of(logical_axes))
     for i, axis in enumerate(logical_axes):
-        if x.shape[i] % _parts(mesh, axis):
+        if x.shape[i] % axis_parts(mesh, axis):
             spec[i] = PartitionSpec.UNCONSTRAINED
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
 
@@ -186,7 +106,7 @@ def join_rows(x: jax.Array) -> jax.Array:
 def device_share(size: int, logical_axis: str) -> int:
     """Return a device's share of `size` along a logical axis of the current mesh; all of it without a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
-    return size if mesh.empty else size // _parts(mesh, logical_axis)
+    return size if mesh.empty else size // axis_parts(mesh, logical_axis)
 
 
 def mapped(function: Any, in_axes: Sequence[tuple[str | None, ...]], out_axes: tuple[str | None, ...]) -> Any:
@@ -200,8 +120,8 @@ def mapped(function: Any, in_axes: Sequence[tuple[str | None, ...]], out_axes: t
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:
         return function
-    specs = tuple(_spec(axes) for axes in in_axes)
-    return jax.shard_map(function, in_specs=specs, out_specs=_spec(out_axes), check_vma=False)
+    specs = tuple(spec_of(axes) for axes in in_axes)
+    return jax.shard_map(function, in_specs=specs, out_specs=spec_of(out_axes), check_vma=False)
 
 
 def device_kind() -> str:
@@ -212,19 +132,21 @@ def device_kind() -> str:
 
 def batch_parts(mesh: Mesh) -> int:
     """Return the number of parts into which `mesh` splits a batch; it must divide the batch size."""
-    return _parts(mesh, "batch")
+    return axis_parts(mesh, "batch")
 
 
 def tensor_parts(mesh: Mesh) -> int:
     """Return the number of parts into which `mesh` splits the heads; it must divide the number of heads."""
-    return _parts(mesh, "heads")
+    return axis_parts(mesh, "heads")
 
 
-def _parts(mesh: Any, axis: str | None) -> int:
+def axis_parts(mesh: Any, axis: str | None) -> int:
+    """Return the number of parts into which `mesh` splits a logical axis; 1 for None."""
     return math.prod(mesh.shape[name] for name in LOGICAL_AXIS_RULES[axis]) if axis else 1
 
 
-def _spec(logical_axes: Iterable[str | None]) -> PartitionSpec:
+def spec_of(logical_axes: Iterable[str | None]) -> PartitionSpec:
+    """Return the spec of an array by one logical axis (or None: not split) per dimension."""
     used: set[str] = set()
     entries: list[Any] = []
     for axis in logical_axes:
@@ -232,24 +154,3 @@ def _spec(logical_axes: Iterable[str | None]) -> PartitionSpec:
         used.update(free)
         entries.append(free if len(free) > 1 else free[0] if free else None)
     return PartitionSpec(*entries)
-
-
-def logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
-    """Return the logical axes of a parameter by its path in a tree.
-
-    Raises:
-        ValueError: the path has no row in AXES.
-    """
-    if ndim == 0:
-        return ()
-    name = re.sub("/(quantized|packed)$", "", parameter_name(path))
-    for pattern, axes in AXES:
-        if re.search(rf"(^|/){pattern}$", name):
-            # A leaf with fewer dimensions is a placeholder of shape (1,) in Adafactor's state.
-            return (None,) * (ndim - len(axes)) + (axes if ndim >= len(axes) else (None,) * ndim)
-    raise ValueError(f"no row of bert_jax.sharding.AXES fits parameter {name!r}")
-
-
-def parameter_name(path: Any) -> str:
-    """Name of a leaf in a tree of parameters, such as `encoder/layers/mlp/up/kernel`."""
-    return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.errors import InputError
 
 
@@ -15,7 +15,7 @@ def leaf(*shape):
 
 def test_every_parameter_has_one_row_of_the_table_wherever_its_tree_hangs():
     params = {"encoder": {"layers": {"mlp": {"up": {"kernel": leaf(2, 8, 32), "bias": leaf(2, 32)}}}}}
-    specs = sharding.param_specs({"opt_state": {"mu": params}, "step": leaf()})
+    specs = parameter_sharding.param_specs({"opt_state": {"mu": params}, "step": leaf()})
     up = specs["opt_state"]["mu"]["encoder"]["layers"]["mlp"]["up"]
     assert up == {"kernel": P(None, "fsdp", "tensor"), "bias": P(None, "tensor")}
     assert specs["step"] == P()
@@ -23,7 +23,7 @@ def test_every_parameter_has_one_row_of_the_table_wherever_its_tree_hangs():
 
 def test_attention_output_and_its_bias():
     output = {"attention": {"output": {"kernel": leaf(2, 8, 8), "bias": leaf(2, 8)}}}
-    assert sharding.param_specs(output)["attention"]["output"] == {
+    assert parameter_sharding.param_specs(output)["attention"]["output"] == {
         "kernel": P(None, "tensor", "fsdp"),
         "bias": P(None, None),
     }
@@ -31,7 +31,7 @@ def test_attention_output_and_its_bias():
 
 def test_unknown_parameter_is_refused():
     with pytest.raises(ValueError, match=r"no row.*mystery/kernel"):
-        sharding.param_specs({"mystery": {"kernel": leaf(2, 2)}})
+        parameter_sharding.param_specs({"mystery": {"kernel": leaf(2, 2)}})
 
 
 @pytest.mark.parametrize("sizes", [(3, 1, 1), (0, 1, 1), (-1, -1, 1), (-1, 2, 1)])

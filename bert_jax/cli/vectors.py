@@ -198,7 +198,7 @@ def _write_array(file: IO[bytes], values: IO[bytes], kind: str, shape: tuple[int
 
 def _print_dense(texts: list[str], vectors: Any, similarity: str) -> None:
     """Print the first four numbers of each vector and, for up to _MOST_COMPARED texts, their similarities."""
-    from bert_jax.inference.scoring import similarities
+    from bert_jax.inference.similarity import similarities
 
     shown = [(str(i), text, " ".join(f"{x: .4f}" for x in vector[:4]) + " ...")
             for i, (text, vector) in enumerate(zip(texts, vectors, strict=True), 1)]  # fmt: skip

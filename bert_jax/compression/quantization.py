@@ -12,12 +12,12 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config.quantization import Quantization
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-from bert_jax.conversion.record import RECORD
+from bert_jax.conversion.model_kinds import RECORD
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.quantized import quantize_params
-from bert_jax.sharding import parameter_name
+from bert_jax.parameter_sharding import parameter_name
 from bert_jax.tasks.remembered import read_remembered, write_remembered
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 

@@ -8,7 +8,7 @@ from bert_jax import storage
 from bert_jax.config.encoder_config import EncoderConfig
 from bert_jax.config.gliner import GlinerConfig
 from bert_jax.config.json_fields import check_said, read_fields, write_fields
-from bert_jax.config.part import Part, settings_of
+from bert_jax.config.part import Part, setting_names
 from bert_jax.config.parts import BERTS_PARTS, PLACES, SELECTORS, check_part, types_of, with_parts
 from bert_jax.config.quantization import Quantization
 from bert_jax.config.values import (
@@ -136,7 +136,7 @@ class BertConfig(EncoderConfig):
         """Return the values of all fields but the parts, and of the settings of the parts, by name."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in PLACES}
         kinds = {name: self.parts[place].kind for name, place in SELECTORS.items()}
-        return own | kinds | {name: getattr(part, name) for part in self.parts.values() for name in settings_of(part)}
+        return own | kinds | {name: getattr(part, name) for part in self.parts.values() for name in setting_names(part)}
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, or settings of its parts.

@@ -38,6 +38,6 @@ def expect(part: Part, kind: type[_Kind]) -> _Kind:
     return part
 
 
-def settings_of(part: Part | type[Part]) -> tuple[str, ...]:
+def setting_names(part: Part | type[Part]) -> tuple[str, ...]:
     """Return the names of a part's settings."""
     return tuple(field.name for field in dataclasses.fields(part))

@@ -12,7 +12,7 @@ from bert_jax.config.attention import AttentionConfig
 from bert_jax.config.embeddings import EmbeddingsConfig
 from bert_jax.config.heads import HeadsConfig
 from bert_jax.config.layers import FeedForwardConfig, LayerConfig, NormsConfig, StackConfig
-from bert_jax.config.part import Part, settings_of
+from bert_jax.config.part import Part, setting_names
 from bert_jax.config.positions import AbsoluteConfig, PositionsConfig
 from bert_jax.errors import InputError, printable
 
@@ -42,7 +42,7 @@ def kinds_of(place: str) -> list[type[Part]]:
 
 def place_of(setting: str) -> str | None:
     """Return the place of the parts that have a setting; None for other names."""
-    return next((place for place in PLACES if any(setting in settings_of(kind) for kind in kinds_of(place))), None)
+    return next((place for place in PLACES if any(setting in setting_names(kind) for kind in kinds_of(place))), None)
 
 
 def with_parts(
@@ -76,7 +76,7 @@ def with_parts(
         else:
             settings.setdefault(place, {})[name] = value
     for place, values in settings.items():
-        known = settings_of(chosen[place])
+        known = setting_names(chosen[place])
         if of_file:
             values = {name: value for name, value in values.items() if name in known}
         if unknown := [name for name in values if name not in known]:

@@ -14,14 +14,15 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.conversion.formats import safetensors_files, torch_files
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
+from bert_jax.conversion.model_kinds import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.adapter import ADAPTER
 from bert_jax.storage import hub
 
-_CONFIG = "adapter_config.json"
-_FILES = {"adapter_model.safetensors": safetensors_files.open_tensors, "adapter_model.bin": torch_files.open_tensors}
+_OPENERS = (safetensors_files.open_tensors, torch_files.open_tensors)  # of `ADAPTER_WEIGHTS`
+_FILES = dict(zip(ADAPTER_WEIGHTS, _OPENERS, strict=True))
 _PREFIX = "base_model.model."
 # peft's task type -> suffix of the Hugging Face class.
 _HEADS = {
@@ -50,23 +51,13 @@ class Adapter(NamedTuple):
     updates: Tensors
 
 
-def is_adapter(directory: storage.Path) -> bool:
-    """Return whether a directory has an adapter: its config, and its weights or none of a model.
-
-    As in transformers with peft, an adapter counts where a model's weights are beside it.
-    """
-    if not (directory / _CONFIG).exists():
-        return False
-    return any((directory / name).exists() for name in _FILES) or not is_weights(directory)
-
-
 def read_config(directory: storage.Path) -> dict[str, Any]:
     """Read and check `adapter_config.json`.
 
     Raises:
         InputError: the adapter is not LoRA, or a value has the wrong type.
     """
-    where = directory / _CONFIG
+    where = directory / ADAPTER_CONFIG
     content = storage.read_json(where)
     if "peft_type" not in content:
         raise InputError(f"{where}: expected peft_type, found none")
@@ -99,7 +90,9 @@ def base_directory(directory: storage.Path, content: dict[str, Any], base: stora
         return hub.locate(base)
     name = content.get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
-        raise InputError(f"{directory / _CONFIG}: expected base_model_name_or_path, found {printable(repr(name), 60)}")
+        raise InputError(
+            f"{directory / ADAPTER_CONFIG}: expected base_model_name_or_path, found {printable(repr(name), 60)}"
+        )
     for path in (storage.Path(name), directory / name):
         if path.is_dir():
             return path
@@ -142,7 +135,7 @@ def open_adapter(directory: storage.Path, content: dict[str, Any]) -> Iterator[A
     """
     name = next((name for name in _FILES if (directory / name).exists()), None)
     if name is None:
-        raise InputError(f"{directory}: expected {' or '.join(_FILES)} beside {_CONFIG}, found neither")
+        raise InputError(f"{directory}: expected {' or '.join(_FILES)} beside {ADAPTER_CONFIG}, found neither")
     where = directory / name
     with _FILES[name](where) as tensors:
         names = {_layer_name(name): tensor for name, tensor in tensors.items()}
@@ -186,7 +179,7 @@ def _of_layer(patterns: dict[str, float] | None, layer: str, usual: float) -> fl
             if re.match(rf"(.*\.)?({pattern})$", layer):
                 return value
         except re.error:
-            raise InputError(f"{_CONFIG}: expected the name of a layer, found {pattern!r}") from None
+            raise InputError(f"{ADAPTER_CONFIG}: expected the name of a layer, found {pattern!r}") from None
     return usual
 
 

@@ -14,6 +14,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion import evidence
 from bert_jax.conversion.foreign_kinds import refuse_foreign_directory, refuse_foreign_file
 from bert_jax.conversion.formats.lazy_tensors import Tensors
+from bert_jax.conversion.model_kinds import ConfigLike
 from bert_jax.conversion.weights import Weights, open_weight_file, open_weights
 from bert_jax.errors import InputError, logger
 from bert_jax.families import FAMILIES, Json, architectures_of
@@ -22,7 +23,6 @@ from bert_jax.head_names import CLASSIFIERS
 from bert_jax.tokenization import has_tokenizer
 
 _log = logger(__name__)
-ConfigLike = storage.PathLike | Mapping[str, Any] | BertConfig
 # Parts that wrappers put anywhere into a name: DataParallel, torch.compile, Lightning, FSDP, activation checkpointing.
 _OF_WRAPPERS = ("module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 # Families of which the tensors and `_ASKED` tell everything that the outputs depend on; others need a config.json.
@@ -55,11 +55,6 @@ class BareModel(NamedTuple):
     where: storage.Path
     weights: Weights
     directory: storage.Path
-
-
-def is_file(path: storage.PathLike) -> bool:
-    """Return whether a path is that of a file, and no directory or name on the hub."""
-    return not str(path).startswith("hf://") and storage.Path(path).is_file()
 
 
 def open_bare(

@@ -7,6 +7,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.formats.lazy_tensors import Tensors
+from bert_jax.conversion.model_kinds import GLINER_FILE
 from bert_jax.conversion.slots import GLINER_ENCODER
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
@@ -14,7 +15,6 @@ from bert_jax.model_files.gliner import GLINER
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
-GLINER_FILE = "gliner_config.json"
 _FIELDS = {field.name for field in dataclasses.fields(GlinerConfig)} - {"carried"}
 # Written from the config of the model, or fixed.
 _NOT_CARRIED = {"encoder_config", "vocab_size", "model_type", "transformers_version", "dtype", "torch_dtype"}
@@ -34,11 +34,6 @@ class GlinerFiles(NamedTuple):
     encoder: dict[str, Any]
     where: storage.Path
     tokenizer: storage.Path
-
-
-def is_gliner(path: storage.PathLike) -> bool:
-    """Return whether a directory, or a name on the hub, is a GLiNER."""
-    return (hub.locate(path) / GLINER_FILE).exists()
 
 
 def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> GlinerFiles | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import ml_dtypes
@@ -10,29 +10,39 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import sentence_transformers, sentence_transformers_writing, state_dict
-from bert_jax.conversion.bare_files import ConfigLike
-from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+from bert_jax.conversion import state_dict
 from bert_jax.conversion.formats.lazy_tensors import Tensors
-from bert_jax.conversion.gliner import GLINER_FILE, gliner_json
-from bert_jax.conversion.opening import is_encoder_decoder, open_model
-from bert_jax.conversion.record import write_record
-from bert_jax.conversion.replacing import place_of_new
+from bert_jax.conversion.model_kinds import GLINER_FILE, ConfigLike, is_encoder_decoder
+from bert_jax.conversion.opening import open_model
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES
-from bert_jax.head_names import GLINER_HEAD
+from bert_jax.head_names import ENCODER_DECODER_HEAD, GLINER_HEAD
+from bert_jax.lazy import LazyModule
 from bert_jax.model_files import check_keys
-from bert_jax.model_files.generation import GENERATION
-from bert_jax.modeling import Bert, EncoderDecoder, Params
+from bert_jax.modeling import Bert, Params
+
+if TYPE_CHECKING:
+    from bert_jax.conversion import cross_encoders, gliner, record, replacing, sentence_transformers_writing
+    from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+    from bert_jax.model_files import generation as generation_keys
+else:  # a model is read without them
+    cross_encoders = LazyModule("bert_jax.conversion.cross_encoders")
+    gliner = LazyModule("bert_jax.conversion.gliner")
+    record = LazyModule("bert_jax.conversion.record")
+    replacing = LazyModule("bert_jax.conversion.replacing")
+    sentence_transformers_writing = LazyModule("bert_jax.conversion.sentence_transformers_writing")
+    flax_msgpack = LazyModule("bert_jax.conversion.formats.flax_msgpack")
+    safetensors_files = LazyModule("bert_jax.conversion.formats.safetensors_files")
+    generation_keys = LazyModule("bert_jax.model_files.generation")
 
 _log = logger(__name__)
 _GENERATION = "generation_config.json"
 # Format -> its file name and the function that writes it.
 WRITERS = {
-    "safetensors": ("model.safetensors", safetensors_files.write),
-    "flax": ("flax_model.msgpack", flax_msgpack.write),
+    "safetensors": ("model.safetensors", lambda path, tensors: safetensors_files.write(path, tensors)),
+    "flax": ("flax_model.msgpack", lambda path, tensors: flax_msgpack.write(path, tensors)),
 }
 CONFIG_FILES = ("config.json", GLINER_FILE)  # one of these is written last into a model directory
 SAVED_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -132,7 +142,7 @@ def saved_head(path: storage.PathLike) -> str:
         InputError: as for `load_pretrained`.
     """
     if is_encoder_decoder(path):
-        return EncoderDecoder.head
+        return ENCODER_DECODER_HEAD
     with open_model(path, None, "") as opened:
         return opened.model.head
 
@@ -198,7 +208,7 @@ def _generation_settings(directory: storage.Path) -> dict[str, Any] | None:
     if not where.exists():
         return None
     content = storage.read_json(where)
-    check_keys(content, GENERATION, where)
+    check_keys(content, generation_keys.GENERATION, where)
     return content
 
 
@@ -246,7 +256,7 @@ def save_pretrained(
             params, config = quantize_params(params, quantization), config.replace(quantization=quantization)
     tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))
     home = storage.Path(directory)
-    target = place_of_new(home, overwrite)
+    target = replacing.place_of_new(home, overwrite)
     _write_directory(target, Bert(config, head), tensors, tokenizer, settings or TextSettings(), dtype, write)
     if target != home:
         storage.replace_directory(home, target)
@@ -293,7 +303,7 @@ def _write_directory(
         raise InputError(f"{directory}: expected another model to write, found weights of tokens of BGE-M3")
     architecture = FAMILIES[model.config.family].names.architecture_of(model.head)
     described = model.config.to_hf(architecture or "") | {"dtype": dtype}
-    for key in sentence_transformers.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
+    for key in cross_encoders.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
         described.pop(key, None)
     with storage.directory_atomically(directory) as beside:
         if tokenizer is not None:
@@ -305,16 +315,16 @@ def _write_directory(
         if generation is not None:
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
         if model.head == "masked_lm":
-            write_record(beside, generated=settings.generated)
+            record.write_record(beside, generated=settings.generated)
         if model.head == "sequence_classification":
             sentence_transformers_writing.write_cross_encoder(beside, settings)
-            write_record(beside, relations=settings.relations)
+            record.write_record(beside, relations=settings.relations)
             if settings.activation:
                 activation = sentence_transformers_writing.torch_activation(settings.activation)
                 described["sentence_transformers"] = {"activation_fn": activation}
         name = CONFIG_FILES[0]
         if model.head == GLINER_HEAD:
-            name, described = GLINER_FILE, gliner_json(model.config, described, tokenizer)
+            name, described = GLINER_FILE, gliner.gliner_json(model.config, described, tokenizer)
         write(beside, tensors)
         storage.write_atomically(beside / name, json.dumps(described, indent=2, sort_keys=True) + "\n")
 

@@ -9,23 +9,20 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import EmbeddingLayer
+from bert_jax.conversion.embedding_layers import read_dense
+from bert_jax.conversion.model_kinds import is_stanford
+from bert_jax.conversion.module_files import EmbeddingModule, checked_object, optional_boolean, optional_integer
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings, QueryExpansion
 from bert_jax.conversion.sentence_transformers import (
-    EmbeddingModule,
     EmbeddingSettings,
     ModuleLayout,
-    checked_object,
     module_kind,
-    optional_boolean,
-    optional_integer,
-    read_dense,
     transformer_config,
 )
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
 from bert_jax.model_files import sentence_transformers as tables
 
-STANFORD = "HF_ColBERT"  # class of ColBERT models in the layout of their authors
 _PROJECTION = "linear.weight"  # tensor of such a model, beside those of its BERT
 _LENGTH = 32  # of expanded queries, where the files do not say
 _ROLES = (("query", "query_prefix"), ("document", "document_prefix"))
@@ -95,8 +92,7 @@ def read_stanford(root: storage.Path, config: BertConfig, features: tuple[int, .
 
 def stanford_projection(hf: Mapping[str, Any], tensors: Mapping[str, Any]) -> str | None:
     """Return the name of the projection's tensor in a ColBERT model of its authors; None for any other model."""
-    named = hf.get("architectures")
-    return _PROJECTION if isinstance(named, list) and STANFORD in named and _PROJECTION in tensors else None
+    return _PROJECTION if is_stanford(hf) and _PROJECTION in tensors else None
 
 
 def multi_vector_json(settings: TextSettings) -> dict[str, dict[str, Any]]:

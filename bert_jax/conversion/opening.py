@@ -9,23 +9,9 @@ from typing import Any, NamedTuple
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.gliner import GlinerConfig
-from bert_jax.conversion import (
-    adapters,
-    bare_files,
-    bge_m3,
-    evidence,
-    gliner,
-    multi_vector_encoders,
-    sentence_transformers,
-    sparse_encoders,
-    state_dict,
-)
-from bert_jax.conversion.foreign_kinds import refuse_foreign_directory
+from bert_jax.conversion import evidence, model_kinds, readers, state_dict
 from bert_jax.conversion.formats.lazy_tensors import Tensors
-from bert_jax.conversion.generated import read_generated
-from bert_jax.conversion.relation_settings import read_relation_settings
 from bert_jax.conversion.slots import EMBEDDING_LAYER
-from bert_jax.conversion.task_adapters import TaskAdapters, find_adapters
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.conversion.weights import Weights, is_weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
@@ -37,7 +23,6 @@ from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
 _log = logger(__name__)
-ENCODER_DECODER_TYPE = "encoder-decoder"  # model_type of transformers' EncoderDecoderModel
 _CLASSIFIER = "classifier."  # of tensors of `CLASSIFIERS`
 
 
@@ -79,7 +64,7 @@ def open_model(
     base: storage.PathLike | None = None,
     classes: int | tuple[str, ...] | None = None,
     task: str | None = None,
-    config: bare_files.ConfigLike | None = None,
+    config: model_kinds.ConfigLike | None = None,
     tokenizer: storage.PathLike | None = None,
 ) -> Iterator[Opened]:
     """Yield an open model directory, whose tensors can be read inside the block.
@@ -93,18 +78,19 @@ def open_model(
     """
     if head is not None and head not in (*HEADS, DECODER_HEAD):
         raise InputError(f"head {head!r} is not known{did_you_mean(head, HEADS)}")
-    is_bare = config is not None or bare_files.is_file(path)
-    root = storage.Path(path) if bare_files.is_file(path) else hub.locate(path)
-    layout = None if is_bare else sentence_transformers.read_layout(root)
+    is_bare = config is not None or model_kinds.is_file(path)
+    root = storage.Path(path) if model_kinds.is_file(path) else hub.locate(path)
+    is_layout = not is_bare and model_kinds.has_modules(root)
+    layout = readers.sentence_transformers.read_layout(root) if is_layout else None
     directory = layout.transformer if layout else root
-    described = None if is_bare else gliner.read_gliner(root, base)
+    described = readers.gliner.read_gliner(root, base) if not is_bare and model_kinds.is_gliner(root) else None
     with contextlib.ExitStack() as stack:
         if is_bare:
             found = _open_bare(root, family, stack, task, config, tokenizer, head)
             root = found.where.parent
         elif described:
             found = _open_plain(directory, family, stack, task, gliner_files=described)
-        elif adapters.is_adapter(directory):
+        elif model_kinds.is_adapter(directory):
             found = _open_adapter(directory, family, base, task, stack)
         elif base is not None:
             raise InputError(f"{directory}: expected an adapter (adapter_config.json) for the base model, found none")
@@ -112,24 +98,25 @@ def open_model(
             settings = layout.settings if layout else TextSettings()
             found = _open_plain(directory, family, stack, task, settings)
         hf, where, weights, directory, own, task = found
-        directory = directory if tokenizer is None else bare_files.given_tokenizer(tokenizer)
+        directory = directory if tokenizer is None else readers.bare_files.given_tokenizer(tokenizer)
         names = FAMILIES[hf["model_type"]].names
         saved_head = layout.head if layout and layout.head in EMBEDDING_HEADS else None
-        projection = None if layout else multi_vector_encoders.stanford_projection(hf, weights.tensors)
+        is_colbert = layout is None and model_kinds.is_stanford(hf)
+        projection = readers.multi_vector_encoders.stanford_projection(hf, weights.tensors) if is_colbert else None
         saved_head = saved_head or ("multi_vector" if projection else GLINER_HEAD if described else None)
         saved_head = saved_head or _saved_head(hf, weights.tensors, names, where, head)
         head = head or saved_head
         assert head is not None
         bert = _config(hf, head, saved_head, names, weights.tensors, where)
         bert, settings = _text_settings(root, layout, hf, where, bert, head, weights.tensors, stack)
-        settings = own.settings(task, settings)
-        if head == "masked_lm":
-            settings = dataclasses.replace(settings, generated=read_generated(root))
+        settings = settings if own is None else own.settings(task, settings)
+        if head == "masked_lm" and (root / model_kinds.RECORD).exists():
+            settings = dataclasses.replace(settings, generated=readers.generated.read_generated(root))
         if head == saved_head == "sequence_classification":
-            settings = dataclasses.replace(settings, relations=read_relation_settings(root))
+            settings = dataclasses.replace(settings, relations=readers.relation_settings.read_relation_settings(root))
         if projection and head == "multi_vector":
             tensor = weights.tensors[f"{EMBEDDING_LAYER.format(number=0)}{projection}"] = weights.tensors[projection]
-            bert, settings, _ = multi_vector_encoders.read_stanford(root, bert, tensor.shape)
+            bert, settings, _ = readers.multi_vector_encoders.read_stanford(root, bert, tensor.shape)
         if head == GLINER_HEAD:
             bert = bert.replace(gliner=described.config if described else GlinerConfig())
         if described and head == GLINER_HEAD:
@@ -159,7 +146,7 @@ def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str,
 
 def _text_settings(
     root: storage.Path,
-    layout: sentence_transformers.ModuleLayout | None,
+    layout: "readers.sentence_transformers.ModuleLayout | None",
     hf: dict[str, Any],
     where: storage.Path,
     config: BertConfig,
@@ -173,24 +160,25 @@ def _text_settings(
         settings = settings.of_another_head()
     elif layout is not None and head in ("sentence_embedding", "multi_vector"):
         late = head == "multi_vector"
-        read = multi_vector_encoders.read_multi_vector if late else sentence_transformers.read_embedding
+        read = readers.multi_vector_encoders.read_multi_vector if late else readers.sentence_transformers.read_embedding
         config, settings, folders = read(layout, config)
         for number, folder in folders.items():
             layer = stack.enter_context(open_weights(folder)).tensors
             prefix = EMBEDDING_LAYER.format(number=number)
             tensors.update({f"{prefix}{name}": tensor for name, tensor in layer.items()})
     elif layout is not None and head == "sparse_embedding":
-        config, settings, _ = sparse_encoders.read_sparse(layout, config)
+        config, settings, _ = readers.sparse_encoders.read_sparse(layout, config)
     elif layout is not None:
-        sentence_transformers.check_cross_encoder(layout)
+        readers.cross_encoders.check_cross_encoder(layout)
     if layout is None or layout.head != head:
         if head == "sparse_embedding":  # the first of SPLADE's poolings
             config, settings = config.replace(pooling="splade_max"), dataclasses.replace(settings, similarity="dot")
         elif head == "multi_vector":
             settings = dataclasses.replace(settings, similarity="maxsim")
-        config, settings = bge_m3.read_m3_layer(root, head, config, settings, tensors, stack)
+        if head in ("sparse_embedding", "multi_vector"):
+            config, settings = readers.bge_m3.read_m3_layer(root, head, config, settings, tensors, stack)
     if head == "sequence_classification" and not settings.activation:
-        activation = sentence_transformers.cross_encoder_activation(hf, where)
+        activation = readers.cross_encoders.cross_encoder_activation(hf, where)
         settings = dataclasses.replace(settings, activation=activation)
     return config, settings
 
@@ -202,7 +190,7 @@ class _Described(NamedTuple):
     where: storage.Path  # path of config.json
     weights: Weights
     directory: storage.Path  # directory of the tokenizer
-    adapters: TaskAdapters
+    adapters: "readers.task_adapters.TaskAdapters | None"
     task: str  # the task whose adapter is merged; "" = none
 
 
@@ -212,7 +200,7 @@ def _open_plain(
     stack: contextlib.ExitStack,
     task: str | None,
     settings: TextSettings = NO_SETTINGS,
-    gliner_files: gliner.GlinerFiles | None = None,
+    gliner_files: "readers.gliner.GlinerFiles | None" = None,
 ) -> _Described:
     """Open a directory with config.json and weights, or a GLiNER with its description."""
     where = directory / "config.json" if gliner_files is None else gliner_files.where
@@ -220,20 +208,20 @@ def _open_plain(
         where = directory / "bert_config.json"
     files = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     if gliner_files is None and directory.is_dir() and (where.name not in files or not is_weights(directory)):
-        refuse_foreign_directory(directory)
+        readers.foreign_kinds.refuse_foreign_directory(directory)
     if where.name not in files:
         shown = ", ".join(sorted(files)[:10]) or "nothing"
         raise InputError(
             f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {shown}"
         )
-    if "adapter_config.json" in files and not adapters.is_adapter(directory):
+    if "adapter_config.json" in files and not model_kinds.is_adapter(directory):
         _log.warning("%s: found the config of an adapter without its weights; nothing is merged", directory)
     hf = storage.read_json(where, unique_keys=True) if gliner_files is None else gliner_files.encoder
-    if hf.get("model_type") == ENCODER_DECODER_TYPE:
+    if hf.get("model_type") == model_kinds.ENCODER_DECODER_TYPE:
         expected = "expected an encoder, found an encoder-decoder, which writes texts"
         raise InputError(f"{where}: {expected}: bert_jax.pipeline('text2text-generation', ...), bert-jax text2text")
     found = stack.enter_context(open_weights(directory))
-    tensors = found.tensors if gliner_files is None else gliner.encoder_tensors(found.tensors)
+    tensors = found.tensors if gliner_files is None else readers.gliner.encoder_tensors(found.tensors)
     tensors = evidence.without_wrappers(tensors, hf, found.where)
     directory = directory if gliner_files is None else gliner_files.tokenizer
     weights = dataclasses.replace(found, tensors=tensors)
@@ -245,12 +233,12 @@ def _open_bare(
     family: str,
     stack: contextlib.ExitStack,
     task: str | None,
-    config: bare_files.ConfigLike | None,
+    config: model_kinds.ConfigLike | None,
     tokenizer: storage.PathLike | None,
     head: str | None,
 ) -> _Described:
     """Open a file of weights, or a directory of them whose config is elsewhere."""
-    bare = bare_files.open_bare(path, config, tokenizer, family, head, stack)
+    bare = readers.bare_files.open_bare(path, config, tokenizer, family, head, stack)
     return _describe(bare.hf, bare.where, bare.weights, bare.directory, set(), "", stack, task, NO_SETTINGS)
 
 
@@ -281,14 +269,19 @@ def _describe(
     if family:
         hf = {key: value for key, value in hf.items() if key != "architectures" or family == hf.get("model_type")}
     family = family or evidence.settle_family(hf, tensors, files, where)
-    own = find_adapters(hf, where.parent, where, FAMILIES[family].has_task_adapters)
-    task, names = own.chosen(task, settings), FAMILIES[family].names
-    tensors = canonical_names(own.merged(tensors, task), names, found.where)
-    tensors = own.merged_folder(tensors, task, lambda part: canonical_names(part, names, where), stack)
+    has_adapters, names, own = FAMILIES[family].has_task_adapters, FAMILIES[family].names, None
+    is_parametrized = any(".parametrizations." in name for name in tensors)
+    if has_adapters or is_parametrized or (settings.task if task is None else task):
+        own = readers.task_adapters.find_adapters(hf, where.parent, where, has_adapters)
+        task = own.chosen(task, settings)
+        tensors = own.merged(tensors, task)
+    tensors = canonical_names(tensors, names, found.where)
+    if own is not None:
+        tensors = own.merged_folder(tensors, task or "", lambda part: canonical_names(part, names, where), stack)
     hf = evidence.complete(hf | {"model_type": family}, family, tensors, where)
     if hf.get("auto_map") and not FAMILIES[family].has_own_code:
         _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
-    return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory, own, task)
+    return _Described(hf, where, dataclasses.replace(found, tensors=tensors), directory, own, task or "")
 
 
 def _open_adapter(
@@ -299,20 +292,20 @@ def _open_adapter(
     stack: contextlib.ExitStack,
 ) -> _Described:
     """Open a LoRA adapter and its base model, and merge the two."""
-    content = adapters.read_config(directory)
-    base_directory = adapters.base_directory(directory, content, base)
-    if layout := sentence_transformers.read_layout(base_directory):
+    content = readers.adapters.read_config(directory)
+    base_directory = readers.adapters.base_directory(directory, content, base)
+    if layout := readers.sentence_transformers.read_layout(base_directory):
         base_directory = layout.transformer
     # The base may be the weights beside the adapter.
     is_beside = is_weights(directory) and base_directory.is_same(directory)
-    if adapters.is_adapter(base_directory) and not is_beside:
+    if model_kinds.is_adapter(base_directory) and not is_beside:
         raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_directory}")
     hf, where, weights, _, own, task = _open_plain(base_directory, family, stack, task)
     names = FAMILIES[hf["model_type"]].names
-    adapter = stack.enter_context(adapters.open_adapter(directory, content))
+    adapter = stack.enter_context(readers.adapters.open_adapter(directory, content))
     replaced, updates = (canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
-    tensors = adapters.merged(weights.tensors, replaced, updates, adapter.where)
-    if saved := adapters.architecture(content, evidence.class_prefix(hf["model_type"])):
+    tensors = readers.adapters.merged(weights.tensors, replaced, updates, adapter.where)
+    if saved := readers.adapters.architecture(content, evidence.class_prefix(hf["model_type"])):
         hf = hf | {"architectures": [saved]}
     head = names.head_of(saved or "")
     shown = evidence.classes_shown(names, head or "", tensors)
@@ -368,15 +361,6 @@ def _saved_head(
     if has_classifier and asked is None:
         raise InputError(f"{where}: expected architectures, which name the kind of classifier, found none")
     return asked if has_classifier else "encoder"
-
-
-def is_encoder_decoder(path: storage.PathLike) -> bool:
-    """Return whether a directory holds an encoder-decoder (`bert_jax.conversion.encoder_decoder`)."""
-    if bare_files.is_file(path):
-        return False
-    where = hub.locate(path) / "config.json"
-    content = storage.read_json(where) if where.exists() else None
-    return isinstance(content, dict) and content.get("model_type") == ENCODER_DECODER_TYPE
 
 
 def canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tensors:

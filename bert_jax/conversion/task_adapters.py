@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion import adapters
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
+from bert_jax.conversion.model_kinds import is_adapter
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger, printable
 
@@ -117,6 +117,8 @@ class TaskAdapters:
         """Return tensors by the family's names, with the adapter in the folder of a task merged; "" = none."""
         if task not in self.folders:
             return tensors
+        from bert_jax.conversion import adapters
+
         folder = self.folders[task]
         adapter = stack.enter_context(adapters.open_adapter(folder, adapters.read_config(folder)))
         replaced, updates = canonical(adapter.tensors), canonical(adapter.updates)
@@ -157,7 +159,7 @@ def _folders(directory: storage.Path) -> dict[str, storage.Path]:
     """Return task -> folder of its adapter; `retrieval_query` holds that of the task `retrieval.query`."""
     found = {}
     for folder in sorted(directory.iterdir(), key=str):
-        if folder.is_dir() and adapters.is_adapter(folder):
+        if folder.is_dir() and is_adapter(folder):
             name = re.sub(r"^retrieval_", "retrieval.", folder.name)
             found["text-matching" if name == "text_matching" else name] = folder
     return found

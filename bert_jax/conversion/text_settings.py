@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from bert_jax.conversion.generated import Generated
-from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
-from bert_jax.data.finetuning.entity_markers import RelationSettings
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.tokenization.added_tokens import with_special_tokens
+
+if TYPE_CHECKING:
+    from bert_jax.conversion.generated import Generated
+    from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
+    from bert_jax.data.finetuning.entity_markers import RelationSettings
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 MULTI_VECTOR_SIMILARITIES = ("maxsim", "meanmaxsim")
@@ -50,13 +51,13 @@ class TextSettings:
     similarity: str = "cosine"
     truncate_dim: int | None = None
     max_active_dims: int | None = None
-    multi_vector: MultiVectorSettings | None = None
+    multi_vector: "MultiVectorSettings | None" = None
     cross_encoder: bool = False
     activation: str = ""
     added_tokens: tuple[str, ...] = ()
     task: str = ""
-    generated: Generated | None = None
-    relations: RelationSettings | None = None
+    generated: "Generated | None" = None
+    relations: "RelationSettings | None" = None
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
         """Return the text to put before an input.
@@ -133,6 +134,8 @@ class TextSettings:
     def tokenizer(self, tokenizer: _T) -> _T:
         """Return the tokenizer, with the lower-casing and the added tokens of these settings."""
         if tokenizer is not None and any(tokenizer.token_to_id(token) is None for token in self.added_tokens[1:]):
+            from bert_jax.tokenization.added_tokens import with_special_tokens
+
             tokenizer = with_special_tokens(tokenizer, self.added_tokens)
         return tokenizer.lowercased() if self.lowercase and tokenizer is not None else tokenizer
 

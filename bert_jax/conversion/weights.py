@@ -7,13 +7,19 @@ format.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import storage
-from bert_jax.conversion.formats import flax_msgpack, lazy_tensors, safetensors_files, tf1, torch_files
+from bert_jax.conversion.formats import lazy_tensors
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError, logger
+from bert_jax.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from bert_jax.conversion.formats import tf1
+else:
+    tf1 = LazyModule("bert_jax.conversion.formats.tf1")
 
 __all__ = ["LazyTensor", "Weights", "is_weights", "open_weights"]
 
@@ -44,22 +50,25 @@ class _Format:
 
     Attributes:
         name: name of the file in a directory; the index of shards is `NAME.index.json`.
-        open: function from a path to a context manager of its tensors.
-        begins: function from the first bytes of a file to whether it can have this format.
-        renamed: function that gives the tensors of all shards PyTorch's names.
+        reader: the module that reads it: `open_tensors` opens a file, `begins` tells whether its first bytes are those
+            of this format.
+        has_own_names: whether `renamed` of the reader gives the tensors of all shards PyTorch's names.
     """
 
     name: str
-    open: Callable[[storage.PathLike], AbstractContextManager[_Tensors]]
-    begins: Callable[[bytes], bool]
-    renamed: Callable[[_Tensors], _Tensors] = dict
+    reader: Any
+    has_own_names: bool = False
+
+    def renamed(self, tensors: _Tensors) -> _Tensors:
+        """Return the tensors of all shards by PyTorch's names."""
+        return self.reader.renamed(tensors) if self.has_own_names else tensors
 
 
 # In order of preference; TensorFlow's format, whose files may have any name, comes before flax (`_found`).
 WEIGHT_FORMATS = {
-    "safetensors": _Format("model.safetensors", safetensors_files.open_tensors, safetensors_files.begins),
-    "torch": _Format("pytorch_model.bin", torch_files.open_tensors, torch_files.begins),
-    "flax": _Format("flax_model.msgpack", flax_msgpack.open_tensors, flax_msgpack.begins, flax_msgpack.renamed),
+    "safetensors": _Format("model.safetensors", LazyModule("bert_jax.conversion.formats.safetensors_files")),
+    "torch": _Format("pytorch_model.bin", LazyModule("bert_jax.conversion.formats.torch_files")),
+    "flax": _Format("flax_model.msgpack", LazyModule("bert_jax.conversion.formats.flax_msgpack"), has_own_names=True),
 }
 _LONGEST_BEGINNING = 64
 _LFS_POINTER = b"version https://git-lfs"
@@ -123,7 +132,7 @@ def _opened(format_name: str, where: storage.Path) -> Iterator[Weights]:
             tensors = _open_shards(where, format_name, stack)
         else:
             format_name = _by_content(where, format_name)
-            tensors = stack.enter_context(WEIGHT_FORMATS[format_name].open(where))
+            tensors = stack.enter_context(WEIGHT_FORMATS[format_name].reader.open_tensors(where))
         renamed = tf1.renamed if format_name == "tf1" else WEIGHT_FORMATS[format_name].renamed
         with lazy_tensors.about(where):
             tensors = renamed(tensors)
@@ -166,7 +175,7 @@ def _by_content(path: storage.Path, named: str) -> str:
     if start.startswith(_LFS_POINTER):
         raise InputError(f"{path}: expected weights, found a Git LFS pointer; `git lfs pull` downloads the file")
     candidates = (named, *WEIGHT_FORMATS) if named else tuple(WEIGHT_FORMATS)
-    return next((name for name in candidates if WEIGHT_FORMATS[name].begins(start)), named)
+    return next((name for name in candidates if WEIGHT_FORMATS[name].reader.begins(start)), named)
 
 
 def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
@@ -183,7 +192,7 @@ def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitSt
             raise InputError(f"{index}: expected the name of a file beside it, found {shard[:80]!r}")
         if shard not in beside:
             raise InputError(f"{index}: expected the shard {shard[:80]!r} beside it, found no such file")
-        opener = WEIGHT_FORMATS[_by_content(index.parent / shard, format_name)].open
+        opener = WEIGHT_FORMATS[_by_content(index.parent / shard, format_name)].reader.open_tensors
         shards[shard] = stack.enter_context(opener(index.parent / shard))
     if format_name == "flax":  # its index lists a stack of layers as one name, so take all arrays of the shards
         tensors: _Tensors = {}

@@ -16,7 +16,7 @@ import numpy as np
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
 from bert_jax.extras import import_extra
 from bert_jax.inference import pipeline
-from bert_jax.inference.scoring import pair_similarities, similarities
+from bert_jax.inference.similarity import pair_similarities, similarities
 
 # Similarity of a model -> mteb's function of all pairs, and of pairs of one index; of others ours are used.
 _FUNCTIONS = {

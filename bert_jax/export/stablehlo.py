@@ -17,7 +17,7 @@ from bert_jax.conversion.state_dict import nest
 from bert_jax.export.signature import Arrays, Runner, SourceModel, forward, signature_of
 from bert_jax.extras import import_extra
 from bert_jax.modeling import Bert, Compute, Params
-from bert_jax.sharding import parameter_name
+from bert_jax.parameter_sharding import parameter_name
 
 PLATFORMS = ("cpu", "tpu", "cuda")
 WEIGHTS = "weights.safetensors"

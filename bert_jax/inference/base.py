@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_jax.errors import InputError, TextError, did_you_mean
+from bert_jax.forks import check_fork
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import BertOutput
-from bert_jax.process import check_fork
 from bert_jax.tokenization import Tokenizer
 from bert_jax.tokenization.interface import check_unicode
 

@@ -2,12 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_jax.inference.base import Pipeline, as_texts, progress_bar
-from bert_jax.inference.scoring import similarities, without_single_axes
+from bert_jax.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from bert_jax.inference import similarity
+else:
+    similarity = LazyModule("bert_jax.inference.similarity")
 
 
 class SentenceEmbedding(Pipeline):
@@ -100,4 +105,4 @@ class Similarity(SentenceEmbedding):
         settings = self.model.settings
         text = settings.prompt(prompt_name, prompt)
         vectors = [self._embed(as_texts(texts), text, truncation, truncate_dim) for texts in (first, second)]
-        return without_single_axes(similarities(settings.similarity, *vectors), first, second)
+        return similarity.without_single_axes(similarity.similarities(settings.similarity, *vectors), first, second)

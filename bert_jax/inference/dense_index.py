@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.inference.index_files import IndexFiles, IndexWriter, best_numbers
-from bert_jax.inference.scoring import compare
+from bert_jax.inference.similarity import compare
 
 _BLOCK = 1 << 16  # texts that are compared with a query together
 

@@ -9,11 +9,11 @@ import jax
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
-from bert_jax.conversion.bare_files import ConfigLike, is_file
+from bert_jax.conversion.model_kinds import ConfigLike, is_file
 from bert_jax.errors import InputError, logger, printable
+from bert_jax.forks import check_fork
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import Compute, resolved_dtype
-from bert_jax.process import check_fork
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
 
 _log = logger(__name__)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,36 +14,15 @@ from bert_jax.conversion import huggingface
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference import programs
-from bert_jax.inference.scoring import comparable, similarities
+from bert_jax.inference.padding import POSITIONS, fetched, pad_inputs, padded_axes
+from bert_jax.lazy import LazyModule
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
-from bert_jax.modeling.global_tokens import check_global_tokens
 from bert_jax.tokenization import Tokenizer
 
-_SHORTEST = 16  # the smallest padded length
-# The padded axes of each output: B rows, S tokens, s tokens without the first and the last, P masked positions,
-# W words, T entity types; a dot is an axis without padding.
-_PADDED_AXES = {
-    "last_hidden_state": "BS.",
-    "hidden_states": "BS.",
-    "attentions": "B.SS",
-    "contacts": "Bss",
-    "pooler_output": "B.",
-    "sentence_embedding": "B.",
-    "token_embeddings": "BS.",
-    "token_weights": "BS",
-    "seq_relationship_logits": "B.",
-    "start_logits": "BS",
-    "end_logits": "BS",
-}
-_LOGITS_AXES = {
-    "masked_lm": "BS.",
-    "pretraining": "BS.",
-    "token_classification": "BS.",
-    "replaced_token_detection": "BS",
-    "zero_shot_ner": "BW.T",
-}
-# Inputs whose last axis is not that of tokens -> this axis.
-_POSITIONS = {"masked_positions": "P", "word_positions": "W", "type_positions": "T"}
+if TYPE_CHECKING:
+    from bert_jax.inference import similarity
+else:
+    similarity = LazyModule("bert_jax.inference.similarity")
 
 
 @functools.partial(
@@ -195,8 +174,8 @@ class PretrainedModel:
             options |= {"prompt": self.settings.prompt_of_task(task, prompt_name, prompt), "prompt_name": None}
             found = embed(texts, truncate_dim=truncate_dim, **options)
         if normalize_embeddings:
-            listed = isinstance(found, list)
-            found = [comparable("cosine", each) for each in found] if listed else comparable("cosine", found)
+            scaled = functools.partial(similarity.comparable, "cosine")
+            found = list(map(scaled, found)) if isinstance(found, list) else scaled(found)
         return found
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
@@ -221,7 +200,7 @@ class PretrainedModel:
             return max_similarities(self.settings.similarity, first, second)
         if not hasattr(first, "tocsr"):
             first, second = np.atleast_2d(first), np.atleast_2d(second)
-        return similarities(self.settings.similarity, first, second)
+        return similarity.similarities(self.settings.similarity, first, second)
 
     def _tokenized(self, texts: str | list[str]) -> dict[str, np.ndarray]:
         if self.tokenizer is None:
@@ -258,15 +237,13 @@ class PretrainedModel:
             does not wait.
         """
         arrays = self._checked(inputs)
-        padded, sizes = _padded(arrays, self.config, rows, length, self.parts)
+        padded, sizes = pad_inputs(arrays, self.config, rows, length, self.parts)
         options = fields, output_hidden_states, output_attentions
         forward = programs.compile_forward(self.bert, self.params, padded, *options)
         values = forward(self.params, padded)
-        axes = _PADDED_AXES | {name: _LOGITS_AXES.get(self.head, "B.") for name in ("logits", "prediction_logits")}
-        if "masked_positions" in arrays:
-            axes |= dict.fromkeys(("logits", "prediction_logits"), "BP.")
+        axes = padded_axes(self.head, "masked_positions" in arrays)
         choices = arrays["input_ids"].shape[1] if self.head == "multiple_choice" else 1
-        return functools.partial(_fetched, values, axes, sizes, choices)
+        return functools.partial(fetched, values, axes, sizes, choices)
 
     def compile(self, inputs: Mapping[str, Any], fields: tuple[str, ...], rows: int, length: int) -> None:
         """Compile the forward pass for inputs padded to `rows` and `length`, or read it from the disk cache.
@@ -277,7 +254,7 @@ class PretrainedModel:
             rows: number of rows.
             length: number of tokens of a row.
         """
-        padded, _ = _padded(self._checked(inputs), self.config, rows, length, self.parts)
+        padded, _ = pad_inputs(self._checked(inputs), self.config, rows, length, self.parts)
         programs.compile_forward(self.bert, self.params, padded, fields)
 
     def save_pretrained(self, directory: storage.PathLike, overwrite: bool = False) -> None:
@@ -324,7 +301,7 @@ class PretrainedModel:
             "global_attention_mask": 2,
         }
         for name, array in arrays.items():
-            fits = array.shape[:-1] == ids.shape[:-1] if name in _POSITIONS else array.shape == ids.shape
+            fits = array.shape[:-1] == ids.shape[:-1] if name in POSITIONS else array.shape == ids.shape
             if not fits:
                 raise InputError(f"{name}: expected a shape as input_ids {list(ids.shape)}, found {list(array.shape)}")
             if array.size and not (array.min() >= 0 and array.max() < limits[name]):
@@ -333,7 +310,10 @@ class PretrainedModel:
         found = {name: array.astype(np.int32) for name, array in arrays.items()}
         if "position_ids" in found:
             found["position_ids"] -= config.positions.position_offset  # `Bert.apply` counts positions, not rows
-        check_global_tokens(config, self.head, found)
+        if config.attention.max_global_tokens:
+            from bert_jax.modeling.global_tokens import check_global_tokens
+
+            check_global_tokens(config, self.head, found)
         return found
 
 
@@ -347,54 +327,3 @@ def _integers(name: str, value: Any) -> np.ndarray:
     if not np.issubdtype(array.dtype, np.integer):
         raise InputError(f"{name}: expected integers, found {array.dtype.name}")
     return array
-
-
-def _bucket(size: int, smallest: int = 1) -> int:
-    """Round `size` up to one of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, ..., so that few shapes are compiled."""
-    power = max(smallest, 1 << (size - 1).bit_length())
-    return power // 4 * 3 if power > 16 and size <= power // 4 * 3 else power
-
-
-def _padded_length(size: int, config: BertConfig) -> int:
-    """Return the static length for `size` tokens; of block-sparse attention, the last block depends on it."""
-    if config.attention.longest_full is None:
-        return _bucket(size, _SHORTEST)
-    if size <= config.attention.longest_full:
-        return min(_bucket(size, _SHORTEST), config.attention.longest_full)
-    return -(-size // config.attention.block_size) * config.attention.block_size
-
-
-def _padded(
-    arrays: dict[str, np.ndarray], config: BertConfig, rows: int | None, length: int | None, parts: int
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Pad inputs to static sizes, rows to a multiple of `parts`; return them, with a mask, and their sizes before."""
-    ids = arrays["input_ids"]
-    sizes = {"B": ids.shape[0], "S": ids.shape[-1], "s": max(ids.shape[-1] - 2, 0)}
-    rows = -(-(rows or _bucket(sizes["B"])) // parts) * parts
-    longest: int = length or min(_padded_length(sizes["S"], config), config.max_position_embeddings)
-    arrays = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids), **arrays}
-    padded = {}
-    for name, array in arrays.items():
-        last = longest
-        if name in _POSITIONS:
-            axis = _POSITIONS[name]
-            sizes[axis] = array.shape[-1]
-            last = max(longest, sizes[axis]) if axis == "W" else _bucket(sizes[axis])
-        widths = [(0, rows - array.shape[0]), *[(0, 0)] * (array.ndim - 2), (0, last - array.shape[-1])]
-        padded[name] = np.pad(array, widths, constant_values=config.pad_token_id if name == "input_ids" else 0)
-    return padded, sizes
-
-
-def _fetched(values: Mapping[str, Any], axes: Mapping[str, str], sizes: Mapping[str, int], choices: int) -> BertOutput:
-    """Copy fields of the output to the host and cut off the padding."""
-    cut: dict[str, Any] = {"last_hidden_state": None}
-    for name, value in values.items():
-        # In multiple choice, outputs of the encoder have a row per choice, logits a row per question.
-        rows = sizes["B"] * (1 if name == "logits" else choices)
-        cut[name] = jax.tree.map(functools.partial(_cut, axes=axes[name], sizes={**sizes, "B": rows}), value)
-    return BertOutput(**cut)
-
-
-def _cut(value: jax.Array, axes: str, sizes: dict[str, int]) -> np.ndarray:
-    """Copy an output to the host and cut off the padding."""
-    return np.asarray(value)[tuple(slice(sizes.get(axis)) for axis in axes)]

@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import TextError
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, check_option, progress_bar
-from bert_jax.inference.scoring import without_single_axes
+from bert_jax.inference.similarity import without_single_axes
 from bert_jax.tokenization import Tokenizer
 
 EMPTY_SCORE = -1e9  # of a document without tokens, as in sentence-transformers

@@ -14,8 +14,8 @@ from jax.experimental import serialize_executable
 from jax.sharding import Mesh, NamedSharding
 
 from bert_jax import program_cache, sharding
+from bert_jax.forks import check_fork
 from bert_jax.modeling import Bert, Params
-from bert_jax.process import check_fork
 
 Output = dict[str, Any]  # fields of `BertOutput` that are not None
 

@@ -1,9 +1,8 @@
-"""Scores from logits, and similarities of vectors, for all pipelines, verbs and metrics."""
+"""Scores from logits, for all pipelines, verbs and metrics."""
 
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -103,70 +102,3 @@ def match_output(config: BertConfig) -> int:
 def short(value: float) -> float:
     """Round a score to six significant digits, as all verbs write it."""
     return float(f"{value:.6g}")
-
-
-def normalize_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Scale vectors `[..., D]` to unit length; a zero vector stays zero."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-
-
-def similarities(name: str, first: Any, second: Any) -> np.ndarray:
-    """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, dense or both sparse; higher is more similar.
-
-    Args:
-        name: one of `bert_jax.conversion.text_settings.SIMILARITIES`; distances are negated.
-        first: the vectors `[N, D]`.
-        second: the vectors `[M, D]`.
-    """
-    return compare(name, comparable(name, first), comparable(name, second))
-
-
-def without_single_axes(scores: np.ndarray, first: Any, second: Any) -> Any:
-    """Return scores `[N, M]` without the axis of an argument that is one text and no list; a float for two texts."""
-    if isinstance(first, str):
-        return float(scores[0, 0]) if isinstance(second, str) else scores[0]
-    return scores[:, 0] if isinstance(second, str) else scores
-
-
-def _is_sparse(vectors: Any) -> bool:
-    return hasattr(vectors, "tocsr")  # of SciPy, whose sparse arrays are slow to import
-
-
-def comparable(name: str, vectors: Any) -> Any:
-    """Prepare vectors `[..., D]` for repeated calls of `compare`: for cosines, scale them to length 1."""
-    if name == "cosine" and _is_sparse(vectors):
-        lengths = np.sqrt(vectors.multiply(vectors).sum(axis=1))
-        return vectors.multiply(1 / np.maximum(lengths, 1e-12)[:, None]).tocsr()
-    return normalize_vectors(vectors) if name == "cosine" else vectors
-
-
-def compare(name: str, first: Any, second: Any) -> np.ndarray:
-    """Return the similarities `[N, M]` of `comparable` vectors; see `similarities`."""
-    if _is_sparse(first):
-        if name in ("cosine", "dot"):
-            return (first @ second.T).toarray()
-        first, second = first.toarray(), second.toarray()
-    match name:
-        case "cosine" | "dot":
-            return first @ second.T
-        case "euclidean":  # in float64, since the distance of similar vectors is a difference of large numbers
-            a, b = first.astype(np.float64), second.astype(np.float64)
-            squares = np.square(a).sum(-1)[:, None] + np.square(b).sum(-1) - 2 * a @ b.T
-            return -np.sqrt(np.maximum(squares, 0)).astype(np.float32)
-        case _:
-            rows = [-np.abs(second - vector).sum(-1) for vector in first]
-            return np.stack(rows) if rows else np.zeros((0, len(second)), np.float32)
-
-
-def pair_similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the similarities `[N]`, float64, of the i-th vectors of `first` and `second`, `[N, D]` each."""
-    first, second = first.astype(np.float64), second.astype(np.float64)
-    match name:
-        case "cosine":
-            return (normalize_vectors(first) * normalize_vectors(second)).sum(-1)
-        case "dot":
-            return (first * second).sum(-1)
-        case "euclidean":
-            return -np.linalg.norm(first - second, axis=-1)
-        case _:
-            return -np.abs(first - second).sum(-1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.inference.base import Pipeline, as_texts, positive, progress_bar
-from bert_jax.inference.scoring import similarities, without_single_axes
+from bert_jax.inference.similarity import similarities, without_single_axes
 
 
 class SparseEmbedding(Pipeline):

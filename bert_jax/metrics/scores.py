@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.inference.scoring import comparable, compare
+from bert_jax.inference.similarity import comparable, compare
 
 CLASSIFICATION = ("accuracy", "f1", "matthews", "macro_f1", "micro_f1", "weighted_f1")
 _USUAL = ("accuracy", "f1", "matthews")  # defaults of CLASSIFICATION; macro_f1 where there are more than two classes
@@ -151,7 +151,7 @@ def retrieval_ranks(queries: np.ndarray, documents: np.ndarray, similarity: str 
     Args:
         queries: `[n, D]`.
         documents: `[n, K, D]`; the first document of a row is the query's own, the others are negatives.
-        similarity: as for `bert_jax.inference.scoring.similarities`.
+        similarity: as for `bert_jax.inference.similarity.similarities`.
 
     Returns:
         float64 `[n]`.

@@ -1,20 +1,27 @@
 """The plan for the attention of a layer, and the choice of its backend (docs/attention.md)."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import jax
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
+from bert_jax.lazy import LazyModule
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.kernels import block_sparse, disentangled, fused, fused_disentangled, local, splash
 from bert_jax.modeling.positions import Positions
-from bert_jax.sharding import device_kind, device_share
+
+if TYPE_CHECKING:
+    from bert_jax.modeling import accelerators
+    from bert_jax.modeling.kernels import block_sparse, disentangled, local
+else:  # most programs use none of them
+    accelerators = LazyModule("bert_jax.modeling.accelerators")
+    block_sparse = LazyModule("bert_jax.modeling.kernels.block_sparse")
+    disentangled = LazyModule("bert_jax.modeling.kernels.disentangled")
+    local = LazyModule("bert_jax.modeling.kernels.local")
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
-_AMPERE = 8  # the compute capability from which on GPUs have cuDNN's flash attention
-_WIDEST_HEAD = 128  # that it supports on all of them
 LOCAL = "local"  # replaces xla if the window is small relative to the length
 BLOCKS = "blocks"  # replaces xla for disentangled attention of a long sequence
 BLOCK_SPARSE = "block_sparse"  # replaces xla if attention is block-sparse
@@ -42,7 +49,7 @@ class AttentionPlan:
     bias: jax.Array | None
     rotation: tuple[jax.Array, jax.Array] | None = None
     relative_embeddings: jax.Array | None = None
-    blocks: block_sparse.BlockPattern | None = None
+    blocks: "block_sparse.BlockPattern | None" = None
     query_positions: Positions | None = None
 
     def only(self, positions: Positions) -> "AttentionPlan":
@@ -72,7 +79,8 @@ def plan_attention(
         backend = _cheapest(config, compute, mask, length, drops)
     elif reason := _unfit(backend, config, compute, mask, length, drops):
         raise InputError(f"attention={backend}: {reason}; use auto or xla")
-    if backend == "xla" and not maps and not config.relative_positions and local.supports(length, mask.window):
+    is_local = mask.window is not None and not config.relative_positions
+    if backend == "xla" and not maps and is_local and local.supports(length, mask.window):
         return AttentionPlan(LOCAL, mask, local.bias(mask, length))
     if backend == "xla" and not maps and config.attention.pos_att_type and disentangled.supports(length):
         return AttentionPlan(BLOCKS, mask, None)
@@ -81,7 +89,7 @@ def plan_attention(
     return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None, blocks=blocks)
 
 
-def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> block_sparse.BlockPattern | None:
+def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> "block_sparse.BlockPattern | None":
     """Return the pattern of block-sparse attention without random blocks; None if attention is to all tokens."""
     if config.attention.longest_full is None or config.max_position_embeddings <= config.attention.longest_full:
         return None
@@ -97,7 +105,8 @@ def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> block_spars
 def _cheapest(config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool) -> str:
     """Return the backend that moves the fewest bytes to and from memory (docs/attention.md)."""
     shortest = {"fused": 256, "splash": 512, "cudnn": 512}
-    if local.supports(length, mask.window):  # only splash and local skip work outside of the window
+    if mask.window is not None and local.supports(length, mask.window):
+        # Only splash and local skip work outside of the window.
         shortest = {"splash": 512}
     for backend, least in shortest.items():
         if length >= least and not _unfit(backend, config, compute, mask, length, drops):
@@ -122,35 +131,4 @@ def _unfit(
     if drops and backend != "fused":
         return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
                 f"{config.attention_probs_dropout_prob}")  # fmt: skip
-    columns = device_share(config.num_attention_heads, "heads") * config.head_size
-    longest = fused.LONGEST[compute.dtype]
-    if config.attention.pos_att_type:
-        longest = fused_disentangled.longest(compute.dtype, device_kind())
-    fits = length <= longest and fused.supports(length, columns, config.head_size, compute.dtype)
-    if backend == "fused" and not fits:
-        found = f"length {length} and {columns // config.head_size} heads of size {config.head_size} on a device"
-        fitting = (
-            f"a length of up to {longest:,} and num_heads * head_size on a device to be multiples of {fused.LANES}"
-        )
-        return f"expected {fitting}, found {found}"
-    if backend == "splash" and not splash.supports(length):
-        return f"expected a length that is a multiple of 128, found {length}"
-    if backend == "cudnn":
-        return _unfit_for_cudnn(config, compute, length)
-    return None
-
-
-def _unfit_for_cudnn(config: BertConfig, compute: Compute, length: int) -> str | None:
-    """Return why cuDNN's flash attention cannot be used, or None; as `jax.nn.dot_product_attention` requires."""
-    if compute.dtype != "bfloat16":
-        return f"expected dtype bfloat16, found {compute.dtype}"
-    if length % 2:
-        return f"expected an even length, found {length}"
-    if config.head_size % 8 or config.head_size > _WIDEST_HEAD:
-        return f"expected heads of a multiple of 8, up to {_WIDEST_HEAD}, found {config.head_size}"
-    # An Ampere or later. Where JAX has no GPU, the program is for another machine. An AMD GPU's is a name.
-    capability = str(getattr(jax.devices()[0], "compute_capability", _AMPERE))
-    major = capability.partition(".")[0]
-    if not major.isdigit() or int(major) < _AMPERE:
-        return f"expected a GPU of compute capability {_AMPERE}.0 or later, found {capability}"
-    return None
+    return accelerators.unfit_sizes(backend, config, compute, length)

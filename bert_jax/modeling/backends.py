@@ -10,20 +10,27 @@ All backends give the same result up to rounding. docs/attention.md describes th
 """
 
 import functools
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax.config import BertConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.lazy import LazyModule
 from bert_jax.modeling.attention_plan import LOCAL, AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import bits_of_scores
-from bert_jax.modeling.kernels import fused, local, splash
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.rotary import rotate
-from bert_jax.sharding import constrain, mapped
+from bert_jax.sharding import constrain
+
+if TYPE_CHECKING:
+    from bert_jax.modeling import accelerators
+    from bert_jax.modeling.kernels import local
+else:  # most programs use none of them
+    accelerators = LazyModule("bert_jax.modeling.accelerators")
+    local = LazyModule("bert_jax.modeling.kernels.local")
 
 
 def attend(
@@ -46,13 +53,13 @@ def attend(
         # The kernel reads a head of keys for each head of queries.
         key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))
         projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
-        return _fused(plan.mask, projected, config, words, compute).astype(dtype), None
+        return accelerators.by_fused(plan.mask, projected, config, words, compute).astype(dtype), None
     if plan.backend == "cudnn":
-        return _cudnn(plan.mask, query, key, value, compute).reshape(batch, length, size), None
+        return accelerators.by_cudnn(plan.mask, query, key, value, compute).reshape(batch, length, size), None
     probabilities = None
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))
     if plan.backend == "splash":
-        context = _splash(plan.mask, query, key, value, compute).astype(dtype)
+        context = accelerators.by_splash(plan.mask, query, key, value, compute).astype(dtype)
     elif plan.backend == LOCAL:
         assert plan.bias is not None
         rate = config.attention_probs_dropout_prob
@@ -105,45 +112,3 @@ def by_xla(
         queries = place((1, 1, length, 1), 2) if at is None else at.index.astype(jnp.uint32)[:, None, :, None]
         bits = bits_of_scores((words[..., :1, None], words[..., 1:, None]), queries, place((1, 1, 1, length), 3))
     return plain_attention(query, key, value, plan.bias, bits, config.attention_probs_dropout_prob, compute)
-
-
-def _fused(
-    mask: AttentionMask,
-    projected: tuple[jax.Array, ...],  # query, key, value [B, S, N * H]
-    config: BertConfig,
-    words: jax.Array | None,
-    compute: Compute,
-) -> jax.Array:
-    batch, length, _ = projected[0].shape
-    form, words = fused_form(mask, config, batch, words, compute)
-    rows, columns, by_head = ("batch", None), ("batch", None, "heads"), ("batch", "heads", None)
-    run = mapped(functools.partial(fused.fused_attention, form), (*[columns] * 3, rows, rows, by_head), columns)
-    return run(*projected, *mask.ids(batch, length), words)
-
-
-def fused_form(
-    mask: AttentionMask, config: BertConfig, batch: int, words: jax.Array | None, compute: Compute
-) -> tuple[fused.Form, jax.Array]:
-    """Return the form of a fused kernel, and the random words, which it reads even without dropout."""
-    rate = 0.0 if words is None else config.attention_probs_dropout_prob
-    if words is None:
-        words = jnp.zeros((batch, config.num_attention_heads, 2), jnp.uint32)
-    return fused.Form(config.head_size, compute.dtype, rate, mask.window), words
-
-
-def _splash(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
-    batch, _, length, _ = query.shape
-    rows, heads = ("batch", None), ("batch", "heads", None, None)
-    run = mapped(functools.partial(splash.splash_attention, window=mask.window), (*[heads] * 3, rows), heads)
-    # Padding attends to padding, and in the other backends to tokens; outputs of padding are not used.
-    _, ids = mask.ids(batch, length)
-    return run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
-
-
-def _cudnn(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
-    length = query.shape[1]
-    seen = mask.seen(length)
-    if seen is not None:  # which cuDNN reads for each query
-        seen = jnp.broadcast_to(seen, (*seen.shape[:2], length, length))
-    query, key, value = (x.astype(compute.dtype) for x in (query, key, value))
-    return jax.nn.dot_product_attention(query, key, value, mask=seen, implementation="cudnn")

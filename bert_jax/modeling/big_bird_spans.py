@@ -8,13 +8,14 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
+from bert_jax.modeling.classifier_heads import SpanHead
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.global_tokens import question_tokens
 from bert_jax.modeling.heads import head_norm
 from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.layers import ACTIVATIONS, Dense
-from bert_jax.modeling.task_heads import HeadInputs, Outputs, SpanHead
+from bert_jax.modeling.task_heads import HeadInputs, Outputs
 
 
 class SpanFeedForward(nnx.Module):

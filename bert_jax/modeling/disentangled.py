@@ -16,10 +16,11 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.config.kinds_of_attention import DisentangledConfig
 from bert_jax.config.part import expect
+from bert_jax.modeling.accelerators import fused_form
 from bert_jax.modeling.attention import DropoutKeys, SelfAttention, attention_projections
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import BLOCKS, AttentionPlan
-from bert_jax.modeling.backends import by_xla, fused_form, heads_apart, heads_together, random_words
+from bert_jax.modeling.backends import by_xla, heads_apart, heads_together, random_words
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.kernels import disentangled, fused_disentangled

@@ -1,4 +1,4 @@
-"""The heads of embedding models: a vector for a text, a sparse one over the vocabulary, or a vector for each token."""
+"""The heads of dense embeddings: a vector for a text, or a vector for each token."""
 
 from typing import Any
 
@@ -8,12 +8,11 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.config.values import EmbeddingLayer
-from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
 from bert_jax.modeling.pooling import l2_normalize
-from bert_jax.modeling.task_heads import Head, HeadInputs, MaskedLM, Outputs
+from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs
 
 _LAYER_ACTIVATIONS = ACTIVATIONS | {
     "identity": lambda x: x,
@@ -85,27 +84,3 @@ class SentenceEmbeddingHead(MultiVectorHead):
     def __call__(self, encoded: HeadInputs) -> Outputs:
         pooled = encoded.pool(encoded.states, encoded.config.poolings, encoded.config.pooling_skip)
         return {"sentence_embedding": self.layered(encoded, pooled)}
-
-
-class LexicalWeightsHead(Head):
-    """The weight of each token of the text in its sparse embedding."""
-
-    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
-        return {"token_weights": Dense(config, config.hidden_size, 1, rngs=rngs)}
-
-    def __call__(self, encoded: HeadInputs) -> Outputs:
-        weights = encoded.dense(encoded.module.token_weights, encoded.states)
-        return {"token_weights": jax.nn.relu(weights)[..., 0]}
-
-
-class SpladeHead(MaskedLM):
-    """A sparse embedding over the vocabulary, from the logits of the masked-LM head."""
-
-    def __call__(self, encoded: HeadInputs) -> Outputs:
-        inputs, module = encoded.inputs, encoded.module
-        if inputs.segment_ids is not None:
-            raise InputError("sparse_embedding: expected rows of one example each, found rows of several")
-        shape, mask = encoded.states.shape[:2], inputs.attention_mask
-        mask = jnp.ones(shape, jnp.int32) if mask is None else mask
-        table, pooling = module.embeddings.word_embeddings.table(), encoded.config.pooling
-        return {"sentence_embedding": module.mlm.sparse(encoded.states, mask, table, pooling, encoded.compute)}

@@ -11,7 +11,7 @@ import jax
 from bert_jax.config import BertConfig
 from bert_jax.config.layers import LayerConfig, StackConfig
 from bert_jax.errors import InputError
-from bert_jax.head_names import DECODER_HEAD
+from bert_jax.head_names import DECODER_HEAD, ENCODER_DECODER_HEAD
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.models import Bert, Params
 
@@ -63,7 +63,7 @@ class EncoderDecoder:
     config: BertConfig
     decoder_config: BertConfig
     compute: Compute = dataclasses.field(default_factory=Compute)
-    head = "encoder_decoder"
+    head = ENCODER_DECODER_HEAD
 
     def __post_init__(self) -> None:
         if self.decoder_config.family not in DECODER_FAMILIES:

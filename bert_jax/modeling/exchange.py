@@ -1,14 +1,20 @@
 """Weights that devices exchange in bfloat16 (`Compute.reduce_dtype`): gathered once a step, with bfloat16 gradients."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax import sharding
+from bert_jax.lazy import LazyModule
 from bert_jax.modeling.compute import GATHERED, Compute
+
+if TYPE_CHECKING:
+    from bert_jax import parameter_sharding
+else:  # only parameters on a mesh need its table
+    parameter_sharding = LazyModule("bert_jax.parameter_sharding")
 
 KERNELS = r"(?<!router)/kernel"  # of an encoder layer; experts are routed in float32
 TABLES = r"(word_embeddings|mlm/decoder)/embedding"
@@ -25,9 +31,9 @@ def exchanged(params: Any, pattern: str, compute: Compute) -> Any:
 
     def exchange(path: Any, leaf: jax.Array) -> jax.Array:
         path = path[:-1] if getattr(path[-1], "name", "") == "value" else path  # a layer of NNX
-        if not re.search(f"{pattern}$", sharding.parameter_name(path)):
+        if not re.search(f"{pattern}$", parameter_sharding.parameter_name(path)):
             return leaf
-        axes = sharding.logical_axes(path, leaf.ndim)
+        axes = parameter_sharding.logical_axes(path, leaf.ndim)
         return checkpoint_name(sharding.gather(leaf.astype(compute.reduce_dtype), axes), GATHERED)
 
     return jax.tree_util.tree_map_with_path(exchange, params)

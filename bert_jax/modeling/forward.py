@@ -16,14 +16,12 @@ from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan, plan_attention
 from bert_jax.modeling.encoder import Encoder
 from bert_jax.modeling.exchange import TABLES, exchanged
-from bert_jax.modeling.global_tokens import with_global_tokens
 from bert_jax.modeling.heads import Pooler, Summary, Transform
 from bert_jax.modeling.inputs import Inputs, Options
 from bert_jax.modeling.models import Bert, Params
 from bert_jax.modeling.outputs import BertOutput
 from bert_jax.modeling.parts import embeddings_of, head_of
 from bert_jax.modeling.positions import Positions
-from bert_jax.modeling.quantized import quantize_module
 from bert_jax.modeling.rotary import rotation
 from bert_jax.modeling.task_heads import HeadInputs, first_tokens
 
@@ -51,6 +49,8 @@ class _Module(nnx.Module):
 
             self.contact_head = ContactHead(config, rngs=rngs)
         if config.quantization is not None:
+            from bert_jax.modeling.quantized import quantize_module
+
             quantize_module(self, config.quantization)
 
 
@@ -69,7 +69,10 @@ def apply(bert: Bert, params: Params, inputs: Inputs, options: Options) -> BertO
     inputs = head.read(config, inputs)
     keys = (None, None, None) if options.dropout_key is None else jax.random.split(options.dropout_key, 3)
     mask = AttentionMask.of(inputs.attention_mask, inputs.segment_ids)
-    mask = with_global_tokens(mask, config, bert.head, inputs)
+    if config.attention.max_global_tokens:
+        from bert_jax.modeling.global_tokens import with_global_tokens
+
+        mask = with_global_tokens(mask, config, bert.head, inputs)
     plans = _attention_plans(bert, module, mask, inputs, options)
     at = None
     if not options.reads_states:

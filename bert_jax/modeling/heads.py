@@ -1,14 +1,21 @@
 """The modules of BERT's heads: pooler, transform, masked-LM head, and the summary of a classifier."""
 
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
+from bert_jax.lazy import LazyModule
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
-from bert_jax.modeling.losses import vocabulary_cross_entropy, vocabulary_cross_entropy_and_samples
-from bert_jax.modeling.sparse import splade
+
+if TYPE_CHECKING:
+    from bert_jax.modeling import losses, sparse
+else:  # of training, and of sparse embeddings
+    losses = LazyModule("bert_jax.modeling.losses")
+    sparse = LazyModule("bert_jax.modeling.sparse")
 
 
 class Pooler(nnx.Module):
@@ -68,14 +75,14 @@ class MaskedLMHead(Transform):
     ) -> tuple[jax.Array, jax.Array]:
         """Return `vocabulary_cross_entropy` of `x [B, P, D]`, without ever holding all logits."""
         table, bias = self._output(word_embeddings)
-        return vocabulary_cross_entropy(self(x, compute), labels, table, bias, compute)
+        return losses.vocabulary_cross_entropy(self(x, compute), labels, table, bias, compute)
 
     def losses_and_samples(
         self, x: jax.Array, labels: jax.Array, word_embeddings: jax.Array, key: jax.Array, compute: Compute
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return `vocabulary_cross_entropy_and_samples` of `x [B, P, D]`."""
         table, bias = self._output(word_embeddings)
-        return vocabulary_cross_entropy_and_samples(self(x, compute), labels, table, bias, key, compute)
+        return losses.vocabulary_cross_entropy_and_samples(self(x, compute), labels, table, bias, key, compute)
 
     def label_margins(self, x: jax.Array, labels: jax.Array, word_embeddings: jax.Array, compute: Compute) -> jax.Array:
         """Return by how much the logit of each label is above the mean logit, float32 `[B, P]`."""
@@ -88,7 +95,7 @@ class MaskedLMHead(Transform):
         self, x: jax.Array, attention_mask: jax.Array, word_embeddings: jax.Array, pooling: str, compute: Compute
     ) -> jax.Array:
         """Return the `splade` embeddings `[B, V]` of `x [B, S, D]`."""
-        return splade(self(x, compute), attention_mask, *self._output(word_embeddings), pooling, compute)
+        return sparse.splade(self(x, compute), attention_mask, *self._output(word_embeddings), pooling, compute)
 
     def _output(self, word_embeddings: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the output matrix `[V, E]`, `[V, D]` with further columns, and the bias `[V]`."""

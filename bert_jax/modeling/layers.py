@@ -5,7 +5,7 @@ import contextvars
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,10 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.exchange import look_up
-from bert_jax.modeling.quantized import QuantizedParameter, Quantizer
 from bert_jax.sharding import constrain
+
+if TYPE_CHECKING:
+    from bert_jax.modeling.quantized import Quantizer
 
 
 def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
@@ -23,11 +25,16 @@ def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
     return jax.nn.initializers.truncated_normal(config.initializer_range)
 
 
+def _is_quantized(parameter: Any) -> bool:
+    """Return whether a parameter is a `bert_jax.modeling.quantized.QuantizedParameter` in place of an `nnx.Param`."""
+    return isinstance(parameter, nnx.Module)
+
+
 class Dense(nnx.Module):
     """A dense layer, `[..., in] -> [..., out]`; `quantize_module` may quantize its kernel."""
 
     PARAMETER = "kernel"  # the parameter that may be quantized
-    quantizer: Quantizer | None = None  # of quantization-aware training
+    quantizer: "Quantizer | None" = None  # of quantization-aware training
 
     def __init__(
         self, config: BertConfig, features_in: int, features_out: int, *, use_bias: bool = True, rngs: nnx.Rngs
@@ -37,7 +44,7 @@ class Dense(nnx.Module):
             self.bias = nnx.Param(jnp.zeros((features_out,), jnp.float32))
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
-        if isinstance(self.kernel, QuantizedParameter):
+        if _is_quantized(self.kernel):
             y = self.kernel.quantizer.matmul(x, self.kernel.values, compute)
         elif self.quantizer is not None:
             y = matmul(self.quantizer.rounded_inputs(x), self.quantizer.rounded(self.kernel[...]), compute)
@@ -74,7 +81,7 @@ class Embedding(nnx.Module):
     """An embedding table `[rows, features]`; `quantize_module` may quantize it."""
 
     PARAMETER = "embedding"
-    quantizer: Quantizer | None = None  # of quantization-aware training
+    quantizer: "Quantizer | None" = None  # of quantization-aware training
 
     def __init__(self, config: BertConfig, rows: int, features: int, *, rngs: nnx.Rngs):
         self.embedding: Any = nnx.Param(initializer(config)(rngs.params(), (rows, features), jnp.float32))
@@ -82,7 +89,7 @@ class Embedding(nnx.Module):
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Look up rows, `[...] -> [..., features]`, in a table that may be split over devices."""
         # Gather the table over fsdp: lookups in a split hidden axis would have to be replicated to be resharded.
-        if isinstance(self.embedding, QuantizedParameter):
+        if _is_quantized(self.embedding):
             values = self.embedding.values
             values["quantized"] = constrain(values["quantized"], "vocab", None)
             return self.embedding.quantizer.rows(values, ids)
@@ -92,7 +99,7 @@ class Embedding(nnx.Module):
 
     def table(self) -> jax.Array:
         """Return the table; float32, unless it is `exchanged`."""
-        if isinstance(self.embedding, QuantizedParameter):
+        if _is_quantized(self.embedding):
             return self.embedding.quantizer.dequantize(self.embedding.values)
         table = self.embedding[...]
         return table if self.quantizer is None else self.quantizer.rounded(table)

@@ -5,31 +5,32 @@ from typing import Any
 
 from bert_jax.config import BertConfig
 from bert_jax.head_names import DECODER_HEAD, GLINER_HEAD
+from bert_jax.lazy import LazyRegistry
 from bert_jax.modeling.attention import SelfAttention
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.feed_forward import FeedForward
 from bert_jax.modeling.stack import Beside
-from bert_jax.modeling.task_heads import (
-    Head,
-    MaskedLM,
-    MultipleChoice,
-    NextSentence,
-    Pretraining,
-    SequenceClassifier,
-    SpanHead,
-    TokenClassifier,
-)
+from bert_jax.modeling.task_heads import Head
 
-_HEADS = {
-    "encoder": Head,
-    "pretraining": Pretraining,
-    "masked_lm": MaskedLM,
-    "next_sentence": NextSentence,
-    "sequence_classification": SequenceClassifier,
-    "token_classification": TokenClassifier,
-    "question_answering": SpanHead,
-    "multiple_choice": MultipleChoice,
-}
+# Head -> its class; two heads have another one in some models (`head_of`).
+_HEADS: LazyRegistry[type[Head]] = LazyRegistry(
+    {
+        "encoder": "bert_jax.modeling.task_heads.Head",
+        "pretraining": "bert_jax.modeling.pretraining_heads.Pretraining",
+        "masked_lm": "bert_jax.modeling.task_heads.MaskedLM",
+        "next_sentence": "bert_jax.modeling.pretraining_heads.NextSentence",
+        "sequence_classification": "bert_jax.modeling.classifier_heads.SequenceClassifier",
+        "token_classification": "bert_jax.modeling.classifier_heads.TokenClassifier",
+        "question_answering": "bert_jax.modeling.classifier_heads.SpanHead",
+        "multiple_choice": "bert_jax.modeling.classifier_heads.MultipleChoice",
+        "replaced_token_detection": "bert_jax.modeling.replaced_tokens.ReplacedTokens",
+        "sentence_embedding": "bert_jax.modeling.embedding_heads.SentenceEmbeddingHead",
+        "sparse_embedding": "bert_jax.modeling.sparse_heads.SpladeHead",
+        "multi_vector": "bert_jax.modeling.embedding_heads.MultiVectorHead",
+        GLINER_HEAD: "bert_jax.modeling.gliner.ZeroShotNerHead",
+        DECODER_HEAD: "bert_jax.modeling.cross_attention.DecoderHead",
+    }
+)
 
 
 def embeddings_of(config: BertConfig) -> type[Embeddings]:
@@ -71,31 +72,12 @@ def beside_of(config: BertConfig) -> tuple[Beside, ...]:
 
 def head_of(config: BertConfig, name: str) -> Head:
     """Return the head of a name."""
-    match name:
-        case "question_answering" if config.heads.span_head == "feed_forward":
-            from bert_jax.modeling.big_bird_spans import SpanAfterQuestionHead
+    if name == "question_answering" and config.heads.span_head == "feed_forward":
+        from bert_jax.modeling.big_bird_spans import SpanAfterQuestionHead
 
-            return SpanAfterQuestionHead()
-        case "replaced_token_detection":
-            from bert_jax.modeling.replaced_tokens import ReplacedTokens
+        return SpanAfterQuestionHead()
+    if name == "sparse_embedding" and config.pooling == "lexical":
+        from bert_jax.modeling.sparse_heads import LexicalWeightsHead
 
-            return ReplacedTokens()
-        case "sentence_embedding" | "multi_vector" | "sparse_embedding":
-            from bert_jax.modeling import embedding_heads
-
-            sparse = embedding_heads.LexicalWeightsHead if config.pooling == "lexical" else embedding_heads.SpladeHead
-            kinds: dict[str, type[Head]] = {
-                "sentence_embedding": embedding_heads.SentenceEmbeddingHead,
-                "multi_vector": embedding_heads.MultiVectorHead,
-                "sparse_embedding": sparse,
-            }
-            return kinds[name]()
-        case name if name == GLINER_HEAD:
-            from bert_jax.modeling.gliner import ZeroShotNerHead
-
-            return ZeroShotNerHead()
-        case name if name == DECODER_HEAD:
-            from bert_jax.modeling.cross_attention import DecoderHead
-
-            return DecoderHead()
+        return LexicalWeightsHead()
     return _HEADS[name]()

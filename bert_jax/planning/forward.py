@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.config import BertConfig
 from bert_jax.config.quantization import Quantization
 from bert_jax.errors import InputError
@@ -142,6 +142,6 @@ def _int8_flops(model: Bert, shapes: Params, tokens: int) -> float:
     if quantization is None or quantization.inputs == "float" or quantization.kernels != "int8":
         return 0.0
     leaves = jax.tree_util.tree_leaves_with_path(shapes)
-    named = {sharding.parameter_name(path): leaf for path, leaf in leaves}
+    named = {parameter_sharding.parameter_name(path): leaf for path, leaf in leaves}
     pattern = r"(encoder|embeddings)/.*kernel/quantized"
     return 2.0 * tokens * sum(leaf.size for name, leaf in named.items() if re.fullmatch(pattern, name))

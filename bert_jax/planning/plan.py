@@ -20,7 +20,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from bert_jax import recipes, sharding, tasks
+from bert_jax import parameter_sharding, recipes, sharding, tasks
 from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.hlo import Collective
 from bert_jax.planning.slices import Slice
@@ -150,7 +150,9 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
         remat=recipe.remat,
         accumulation_steps=recipe.accumulation_steps,
         parameters=sum(leaf.size for _, leaf in params),
-        shardings={sharding.parameter_name(path): f"{leaf.shape} {leaf.sharding.spec}" for path, leaf in params},
+        shardings={
+            parameter_sharding.parameter_name(path): f"{leaf.shape} {leaf.sharding.spec}" for path, leaf in params
+        },
         stages=tuple(stages),
     )
 

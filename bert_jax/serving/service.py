@@ -20,7 +20,7 @@ from bert_jax.serving.refusals import Reason, Refusal
 from bert_jax.serving.scheduler import Scheduler
 from bert_jax.serving.settings import ServerSettings
 from bert_jax.serving.tasks import ServedTask
-from bert_jax.tokenization.workers import BudgetExceeded, CallLimits, limited
+from bert_jax.tokenization.call_limits import BudgetExceeded, CallLimits, limited
 
 _T = TypeVar("_T")
 TOKENIZER_THREADS = 2

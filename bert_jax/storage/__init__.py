@@ -3,83 +3,71 @@
 Writes are atomic: readers never find a partial file. Unreadable files raise InputError.
 """
 
-from bert_jax.storage.appending import GrowingFile
-from bert_jax.storage.claims import Claim, claimed
+from typing import TYPE_CHECKING
+
+from bert_jax.lazy import lazy_attributes
 from bert_jax.storage.json_text import parse_json, read_json
-from bert_jax.storage.object_store import Counts, request_counts
 from bert_jax.storage.offsets import OpenFile, open_offsets
 from bert_jax.storage.paths import Path, PathLike, find_files, is_pattern, is_remote, matching_files
-from bert_jax.storage.reading import (
-    COMPRESSED,
-    MAX_COMPRESSION,
-    DamagedError,
-    decode_text,
-    existing,
-    local_copy,
-    open_decompressed,
-    read_text,
-    run_python,
-    without_compression,
-)
-from bert_jax.storage.writing import (
-    check_output,
-    check_writable,
-    directory_atomically,
-    directory_resumably,
-    free_name,
-    is_incomplete,
-    is_leftover,
-    local_directory,
-    naming,
-    new_directory,
-    open_atomically,
-    open_binary_atomically,
-    remove_incomplete,
-    remove_leftovers,
-    replace_directory,
-    write_atomically,
-)
+from bert_jax.storage.reading import decode_text, existing, local_copy, read_text, run_python
+
+if TYPE_CHECKING:
+    from bert_jax.storage.appending import GrowingFile
+    from bert_jax.storage.claims import Claim, claimed
+    from bert_jax.storage.decompression import (
+        COMPRESSED,
+        MAX_COMPRESSION,
+        DamagedError,
+        open_decompressed,
+        without_compression,
+    )
+    from bert_jax.storage.object_store import Counts, request_counts
+    from bert_jax.storage.writing import (
+        check_output,
+        check_writable,
+        directory_atomically,
+        directory_resumably,
+        free_name,
+        is_incomplete,
+        is_leftover,
+        local_directory,
+        naming,
+        new_directory,
+        open_atomically,
+        open_binary_atomically,
+        remove_incomplete,
+        remove_leftovers,
+        replace_directory,
+        write_atomically,
+    )
 
 __all__ = [
-    "COMPRESSED",
-    "MAX_COMPRESSION",
-    "Claim",
-    "Counts",
-    "DamagedError",
-    "GrowingFile",
-    "OpenFile",
-    "Path",
-    "PathLike",
-    "check_output",
-    "check_writable",
-    "claimed",
-    "decode_text",
-    "directory_atomically",
-    "directory_resumably",
-    "existing",
-    "find_files",
-    "free_name",
-    "is_incomplete",
-    "is_leftover",
-    "is_pattern",
-    "is_remote",
-    "local_copy",
-    "local_directory",
-    "matching_files",
-    "naming",
-    "new_directory",
-    "open_atomically",
-    "open_binary_atomically",
-    "open_decompressed",
-    "open_offsets",
-    "parse_json",
-    "read_json",
-    "read_text",
-    "remove_incomplete",
-    "remove_leftovers",
-    "replace_directory",
-    "request_counts",
-    "run_python",
-    "without_compression",
-    "write_atomically",
-]
+    "COMPRESSED", "MAX_COMPRESSION", "Claim", "Counts", "DamagedError", "GrowingFile", "OpenFile", "Path", "PathLike",
+    "check_output", "check_writable", "claimed", "decode_text", "directory_atomically", "directory_resumably",
+    "existing", "find_files", "free_name", "is_incomplete", "is_leftover", "is_pattern", "is_remote", "local_copy",
+    "local_directory", "matching_files", "naming", "new_directory", "open_atomically", "open_binary_atomically",
+    "open_decompressed", "open_offsets", "parse_json", "read_json", "read_text", "remove_incomplete",
+    "remove_leftovers", "replace_directory", "request_counts", "run_python", "without_compression", "write_atomically",
+]  # fmt: skip
+
+# Reading a plain file of a disk needs none of these.
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "bert_jax.storage.appending": ("GrowingFile",),
+        "bert_jax.storage.claims": ("Claim", "claimed"),
+        "bert_jax.storage.decompression": (
+            "COMPRESSED", "MAX_COMPRESSION", "DamagedError", "open_decompressed", "without_compression",
+        ),
+        "bert_jax.storage.object_store": ("Counts", "request_counts"),
+        "bert_jax.storage.writing": (
+            "check_output", "check_writable", "directory_atomically", "directory_resumably", "free_name",
+            "is_incomplete", "is_leftover", "local_directory", "naming", "new_directory", "open_atomically",
+            "open_binary_atomically", "remove_incomplete", "remove_leftovers", "replace_directory", "write_atomically",
+        ),
+    },
+)  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,12 +13,17 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from etils.epath.gpath import PosixGPath
 
 from bert_jax.errors import InputError
-from bert_jax.storage import object_store
+from bert_jax.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from bert_jax.storage import object_store
+else:
+    object_store = LazyModule("bert_jax.storage.object_store")
 
 PathLike = str | os.PathLike
 

@@ -20,7 +20,7 @@ from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.finetuning.groups import INPUTS, Groups
 from bert_jax.data.finetuning.text_pairs import encode_pairs, read_pairs, text_columns
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.inference.scoring import pair_similarities
+from bert_jax.inference.similarity import pair_similarities
 from bert_jax.metrics import scores as metrics
 from bert_jax.metrics.scores import RETRIEVAL
 from bert_jax.modeling import Bert
@@ -59,7 +59,7 @@ class SentenceEmbeddingTask:
         scale: factor of similarities in `in_batch_negatives`, `cosent` and `angle`.
         distance: distance of triplets: `euclidean` or `cosine` (1 - cosine).
         margin: margin of triplets.
-        similarity: similarity for evaluation (`bert_jax.inference.scoring.similarities`).
+        similarity: similarity for evaluation (`bert_jax.inference.similarity.similarities`).
         contrast: further choices of `in_batch_negatives`, and the rule by which a guide masks them.
         mask_duplicates: whether choices equal to a row's text or pair are no negatives.
         guided: whether batches have a guide's embeddings (`bert_jax.tasks.guide`).

@@ -1,15 +1,20 @@
 """Tokenizers: WordPiece, SentencePiece and byte-level BPE behind one interface, from files or trained."""
 
-from bert_jax.tokenization.big_bird import big_bird
-from bert_jax.tokenization.byte_level import deberta
-from bert_jax.tokenization.families import albert, byte_level_bpe, camembert, deberta_v2, mpnet, xlm_roberta
-from bert_jax.tokenization.fast_bpe import FastBpeTokenizer
-from bert_jax.tokenization.huggingface import word_piece
-from bert_jax.tokenization.interface import Tokenizer
-from bert_jax.tokenization.layout import RowLayout
-from bert_jax.tokenization.loading import has_tokenizer, load_tokenizer
-from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
-from bert_jax.tokenization.training import train_bpe, train_sentencepiece, train_wordpiece
+from typing import TYPE_CHECKING
+
+from bert_jax.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from bert_jax.tokenization.big_bird_tokenizer import big_bird
+    from bert_jax.tokenization.byte_level import deberta
+    from bert_jax.tokenization.families import albert, byte_level_bpe, camembert, deberta_v2, mpnet, xlm_roberta
+    from bert_jax.tokenization.fast_bpe import FastBpeTokenizer
+    from bert_jax.tokenization.interface import Tokenizer
+    from bert_jax.tokenization.layout import RowLayout
+    from bert_jax.tokenization.loading import has_tokenizer, load_tokenizer
+    from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
+    from bert_jax.tokenization.training import train_bpe, train_sentencepiece, train_wordpiece
+    from bert_jax.tokenization.word_piece_tokenizer import word_piece
 
 __all__ = [
     "FastBpeTokenizer",
@@ -31,3 +36,25 @@ __all__ = [
     "word_piece",
     "xlm_roberta",
 ]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "bert_jax.tokenization.big_bird_tokenizer": ("big_bird",),
+        "bert_jax.tokenization.byte_level": ("deberta",),
+        "bert_jax.tokenization.families": (
+            "albert", "byte_level_bpe", "camembert", "deberta_v2", "mpnet", "xlm_roberta",
+        ),
+        "bert_jax.tokenization.fast_bpe": ("FastBpeTokenizer",),
+        "bert_jax.tokenization.word_piece_tokenizer": ("word_piece",),
+        "bert_jax.tokenization.interface": ("Tokenizer",),
+        "bert_jax.tokenization.layout": ("RowLayout",),
+        "bert_jax.tokenization.loading": ("has_tokenizer", "load_tokenizer"),
+        "bert_jax.tokenization.sentencepiece": ("SentencePieceTokenizer",),
+        "bert_jax.tokenization.training": ("train_bpe", "train_sentencepiece", "train_wordpiece"),
+    },
+)  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

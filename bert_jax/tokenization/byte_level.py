@@ -8,7 +8,8 @@ from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens, special_token
 from bert_jax.tokenization.backends import sep_and_cls
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer
+from bert_jax.tokenization.huggingface import BackendTokenizer
+from bert_jax.tokenization.names import WORD_PIECE_SPECIALS
 from bert_jax.tokenization.settings import TOKEN_TYPES, TokenizerFiles
 
 # With this class, every version of transformers uses a saved tokenizer.json as it is.

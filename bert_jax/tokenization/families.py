@@ -9,13 +9,16 @@ from bert_jax.errors import InputError
 from bert_jax.tokenization.added_tokens import add_tokens, plain_special, special_token
 from bert_jax.tokenization.backends import sep_and_cls, word_piece_backend
 from bert_jax.tokenization.byte_level import byte_level_backend
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer
+from bert_jax.tokenization.huggingface import BackendTokenizer
+from bert_jax.tokenization.names import (
+    ALBERT_SPECIALS,
+    MPNET_SPECIALS,
+    ROBERTA_SPECIALS,
+    WORD_PIECE_SPECIALS,
+)
 from bert_jax.tokenization.sentencepiece import sentencepiece_proto
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TOKEN_TYPES, TokenizerFiles
 
-ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
-ALBERT_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-MPNET_SPECIALS = {**ROBERTA_SPECIALS, "unk": "[UNK]"}
 _MPNET_MAX_CHARS_PER_WORD = 100  # BERT allows 200
 
 

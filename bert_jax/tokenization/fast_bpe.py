@@ -15,10 +15,10 @@ from bert_jax.storage import PathLike
 from bert_jax.tokenization.huggingface import saved_settings
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer, check_unicode
 from bert_jax.tokenization.layout import RowLayout
+from bert_jax.tokenization.names import CODES_FILE, ROBERTA_SPECIALS
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles, max_length_of, named_specials
 
-VOCABULARY_FILE, CODES_FILE = "vocab.txt", "bpe.codes"
-_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+_VOCABULARY_FILE = "vocab.txt"
 _FIRST = ("cls", "pad", "sep", "unk")  # the roles with ids 0 to 3
 _JOINER = "@@"  # at the end of a token that the next token continues
 _END = "</w>"  # at the end of the last symbol of a word in `bpe.codes`
@@ -43,11 +43,11 @@ class FastBpeTokenizer(Tokenizer):
     """
 
     def __init__(self, vocabulary: str, codes: str, files: TokenizerFiles | None = None):
-        self._contents = {VOCABULARY_FILE: vocabulary, CODES_FILE: codes}
+        self._contents = {_VOCABULARY_FILE: vocabulary, CODES_FILE: codes}
         self._files = files or TokenizerFiles()
         self._settings = {"tokenizer_class": "PhobertTokenizer", **NO_TOKEN_TYPES, **self._files.settings}
         self.lowercase = bool(self._settings.get("do_lower_case", False))
-        special = named_specials(_SPECIALS, self._settings)
+        special = named_specials(ROBERTA_SPECIALS, self._settings)
         ids = {special[role]: i for i, role in enumerate(_FIRST)}
         for token in _tokens(vocabulary):
             ids[token] = len(ids)
@@ -77,11 +77,11 @@ class FastBpeTokenizer(Tokenizer):
         self._symbols_of = functools.lru_cache(_WORDS_REMEMBERED)(self._merged)
 
     def __reduce__(self) -> tuple[type["FastBpeTokenizer"], tuple[str, str, TokenizerFiles]]:
-        return FastBpeTokenizer, (self._contents[VOCABULARY_FILE], self._contents[CODES_FILE], self._files)
+        return FastBpeTokenizer, (self._contents[_VOCABULARY_FILE], self._contents[CODES_FILE], self._files)
 
     @property
     def saved_files(self) -> tuple[str, ...]:
-        return VOCABULARY_FILE, CODES_FILE, "tokenizer_config.json", "special_tokens_map.json"
+        return _VOCABULARY_FILE, CODES_FILE, "tokenizer_config.json", "special_tokens_map.json"
 
     def encode_batch(self, texts: Sequence[str], parse_special: bool = True) -> list[list[int]]:
         check_unicode(texts)
@@ -98,7 +98,7 @@ class FastBpeTokenizer(Tokenizer):
 
     def lowercased(self) -> "FastBpeTokenizer":
         files = TokenizerFiles(self._settings | {"do_lower_case": True}, self._files.added, self._files.further)
-        return FastBpeTokenizer(self._contents[VOCABULARY_FILE], self._contents[CODES_FILE], files)
+        return FastBpeTokenizer(self._contents[_VOCABULARY_FILE], self._contents[CODES_FILE], files)
 
     def save(self, directory: PathLike) -> None:
         directory = storage.Path(directory)

@@ -1,4 +1,4 @@
-"""Tokenizers of the `tokenizers` library: BERT's WordPiece, and any `tokenizer.json`."""
+"""Tokenizers of the `tokenizers` library, of any `tokenizer.json`."""
 
 import contextlib
 import dataclasses
@@ -14,30 +14,25 @@ import tokenizers
 from bert_jax import storage
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.backends import (
     backend_of,
-    bert_normalizer,
     continuation_pieces,
     hide_specials,
     part_of,
     pieces_in_order,
     sep_and_cls,
-    word_piece_backend,
     words_stand_alone,
 )
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer, check_unicode
 from bert_jax.tokenization.layout import RowLayout, layout_of
 from bert_jax.tokenization.patterns import PARTS, restore_patterns
-from bert_jax.tokenization.settings import NO_TOKEN_TYPES, ROLES, TokenizerFiles, max_length_of
+from bert_jax.tokenization.settings import ROLES, max_length_of
 
-WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 # Settings that name files or code in the original directory, which a saved copy may lack.
 _NOT_SAVED = ("vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file", "added_tokens_file",
               "name_or_path", "auto_map")  # fmt: skip
 _MODEL_FILES = {"Albert": "spiece.model", "BigBird": "spiece.model", "DebertaV2": "spm.model"}
 _WORDS_REMEMBERED = 1 << 17
-_MAX_CHARS_PER_WORD = 200  # longer words are unknown, as in the original; the library's default is 100
 _CACHED = ("_plain_backend", "_ids_of_word", "_encoders", "_words")  # properties that another process computes again
 LONG_TEXT = 1 << 18  # characters above which a text is encoded in parts
 # Spaces that transformers' clean-up removes from decoded text; the library's decoder removes only some of them.
@@ -319,46 +314,3 @@ def named_errors(texts: Iterable[str]) -> Iterator[None]:
         check_unicode(texts)
         reason = " ".join(str(error).split())
         raise InputError(f"expected text that the tokenizer can encode, found: {reason}") from None
-
-
-def word_piece(
-    pieces: Sequence[str],
-    *,
-    special: dict[str, str] = WORD_PIECE_SPECIALS,
-    lowercase: bool = True,
-    strip_accents: bool | None = None,
-    chinese_chars: bool = True,
-    max_length: int | None = None,
-    token_types: bool = True,
-    files: TokenizerFiles | None = None,
-) -> BackendTokenizer:
-    """Return BERT's tokenizer (google-research/bert `tokenization.py`) over a vocabulary.
-
-    Args:
-        pieces: the vocabulary in the order of its ids; "##" marks tokens that continue a word. If a token occurs
-            twice, its last id is used.
-        special: names of the special tokens by role; `unk` and `mask` may be missing from the vocabulary.
-        lowercase: whether text is lower-cased (uncased models).
-        strip_accents: whether accents are dropped; None means as `lowercase`.
-        chinese_chars: whether each CJK ideograph is a word of its own.
-        max_length: most tokens in an input of the model; None = not known.
-        token_types: whether the second segment has token type 1; DistilBERT has no token types.
-        files: contents of the files beside the vocabulary: added tokens and settings.
-
-    Raises:
-        InputError: a special token is missing.
-    """
-    backend = word_piece_backend(pieces, special.get("unk", "[UNK]"), _MAX_CHARS_PER_WORD)
-    backend.normalizer = bert_normalizer(lowercase, strip_accents, chinese_chars)
-    files = files or TokenizerFiles()
-    special = add_tokens(backend, special, files)
-    backend.post_processor = tokenizers.processors.BertProcessing(*sep_and_cls(special, backend))
-    settings = files.settings | {
-        "tokenizer_class": files.settings.get("tokenizer_class", "BertTokenizer"),
-        "do_lower_case": lowercase,
-        "strip_accents": strip_accents,
-        "tokenize_chinese_chars": chinese_chars,
-        **({} if max_length is None else {"model_max_length": max_length}),
-        **({} if token_types else NO_TOKEN_TYPES),
-    }
-    return BackendTokenizer(backend, special, {k: v for k, v in settings.items() if v is not None})

@@ -4,18 +4,23 @@ import abc
 import dataclasses
 import hashlib
 import re
+import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_jax.errors import InputError, TextError, did_you_mean
 from bert_jax.storage import PathLike
+from bert_jax.tokenization.call_limits import needs_worker
 from bert_jax.tokenization.layout import RowLayout
-from bert_jax.tokenization.workers import TokenizerWorkers, needs_worker
+
+if TYPE_CHECKING:
+    from bert_jax.tokenization.workers import TokenizerWorkers
 
 Encoded = tuple[list[int], list[tuple[int, int]]]  # token ids, and the character range [start, end) of each
 
+_MAKING_WORKERS = threading.Lock()
 # Arguments of the tokenizers of transformers -> what there is in their place.
 _ELSEWHERE = {
     "text_pair": "the name here is text_pairs",
@@ -80,7 +85,17 @@ class Tokenizer(abc.ABC):
         self.layout = layout
         self.truncation_side = truncation_side
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
-        self._workers = TokenizerWorkers()
+        self._started_workers: TokenizerWorkers | None = None
+
+    @property
+    def _workers(self) -> "TokenizerWorkers":
+        """Return the worker processes of this tokenizer, which start with their first call."""
+        if self._started_workers is None:
+            from bert_jax.tokenization.workers import TokenizerWorkers
+
+            with _MAKING_WORKERS:
+                self._started_workers = self._started_workers or TokenizerWorkers()
+        return self._started_workers
 
     @property
     def vocab_size(self) -> int:
@@ -233,7 +248,7 @@ class Tokenizer(abc.ABC):
     def segments(self, texts: str | Sequence[str], offsets: bool = False) -> list[Encoded]:
         """Return the token ids of each text, and their character ranges if `offsets`.
 
-        Within `workers.limited`, texts that are not short are encoded in a worker process with a budget.
+        Within `call_limits.limited`, texts that are not short are encoded in a worker process with a budget.
 
         Raises:
             InputError: an item is no string, or there is none.

@@ -6,14 +6,12 @@ from typing import Any
 import tokenizers
 
 from bert_jax import storage
-from bert_jax.errors import InputError, logger, printable
+from bert_jax.errors import InputError, logger
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.backends import backend_of, part_of, sep_and_cls
-from bert_jax.tokenization.big_bird import big_bird
-from bert_jax.tokenization.byte_level import DEBERTA_CLASS, deberta, read_merges
 from bert_jax.tokenization.classes import (
     ALBERT,
     BIG_BIRD,
@@ -29,32 +27,18 @@ from bert_jax.tokenization.classes import (
     XLM_ROBERTA,
     fits_model,
 )
-from bert_jax.tokenization.families import (
-    ALBERT_SPECIALS,
-    MPNET_SPECIALS,
-    ROBERTA_SPECIALS,
-    albert,
-    byte_level_bpe,
-    camembert,
-    deberta_v2,
-    mpnet,
-    xlm_roberta,
-)
-from bert_jax.tokenization.fast_bpe import CODES_FILE, VOCABULARY_FILE, FastBpeTokenizer
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, has_token_types, word_piece
+from bert_jax.tokenization.huggingface import BackendTokenizer, has_token_types
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.layout import layout_of
-from bert_jax.tokenization.patterns import hide_patterns
-from bert_jax.tokenization.residues import ESM_SPECIALS, residue_tokenizer
-from bert_jax.tokenization.roformer import RoFormerTokenizer, roformer
-from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
-from bert_jax.tokenization.settings import (
-    TokenizerFiles,
-    check_id,
-    named_special,
-    named_specials,
-    read_files,
+from bert_jax.tokenization.names import (
+    ALBERT_SPECIALS,
+    ESM_SPECIALS,
+    MPNET_SPECIALS,
+    ROBERTA_SPECIALS,
+    WORD_PIECE_SPECIALS,
 )
+from bert_jax.tokenization.patterns import hide_patterns
+from bert_jax.tokenization.settings import TokenizerFiles, named_special, read_files
 from bert_jax.tokenization.tokenizer_json import check_tokenizer_json
 from bert_jax.tokenization.tokenizer_json_settings import override_albert, override_byte_level, override_normalizer
 
@@ -86,11 +70,6 @@ _ALGORITHMS = {
     "vocab.json": (BYTE_LEVEL_BPE, DEBERTA_BPE),
     "*.model": (XLM_ROBERTA, CAMEMBERT, ALBERT, DEBERTA, BIG_BIRD),
 }
-_OF_MODELS = {XLM_ROBERTA: xlm_roberta, CAMEMBERT: camembert, BIG_BIRD: big_bird}
-_MAX_BYTES = 256 << 20  # limit of a vocabulary file
-_CASED = 0.05  # share of capitalized words; BERT's cased vocabulary has 0.26
-# Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
-_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 
 
 def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
@@ -142,57 +121,16 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
             name = files.settings.get("tokenizer_class") or files.family
             raise InputError(f"expected a vocabulary of {algorithm} for {name}, found a {kind}")
         algorithm = None
-    if kind == "vocab.json":
-        return _from_merges(path, files)
     if kind == "*.json":
         return _from_json(storage.read_json(path), files, forced)
-    if kind == "*.model" and algorithm in _OF_MODELS:
-        special = named_specials(_SPECIALS[algorithm], files.settings)
-        prefix = files.settings.get("add_prefix_space", True)
-        return _OF_MODELS[algorithm](_bytes(path), special=special, add_prefix_space=prefix, files=files)
-    if kind == "*.model" and algorithm == DEBERTA:
-        return deberta_v2(
-            _bytes(path),
-            special=named_specials(WORD_PIECE_SPECIALS, files.settings),
-            lowercase=bool(files.settings.get("do_lower_case")),
-            split_by_punct=bool(files.settings.get("split_by_punct")),
-            add_prefix_space=files.settings.get("add_prefix_space", True),
-            files=files,
-        )
-    if kind == "*.model" and algorithm == ALBERT:
-        settings = files.settings
-        return albert(
-            _bytes(path),
-            special=named_specials(ALBERT_SPECIALS, settings),
-            lowercase=settings.get("do_lower_case", True),
-            keep_accents=settings.get("keep_accents", False),
-            add_prefix_space=settings.get("add_prefix_space", True),
-            files=files,
-        )
-    if kind == "*.model":
-        return SentencePieceTokenizer(_bytes(path), files=files)
-    has_codes = kind == "vocab.txt" and (path.parent / CODES_FILE).exists()
-    if algorithm == FAST_BPE and not has_codes:
-        name = files.settings.get("tokenizer_class") or files.family
-        raise InputError(f"expected {CODES_FILE} beside it, which {name} needs, found none")
-    if has_codes:
-        codes = storage.read_text(path.parent / CODES_FILE, _MAX_BYTES)
-        return FastBpeTokenizer(storage.read_text(path, _MAX_BYTES), codes, files)
-    if kind == "vocab.txt":
-        return _from_vocabulary(storage.read_text(path, _MAX_BYTES), files)
-    raise InputError("expected a vocab.txt, a vocab.json, a tokenizer.json, a *.model or a directory with one of them")
+    from bert_jax.tokenization.vocabulary_files import open_vocabulary
 
-
-def _bytes(path: storage.Path) -> bytes:
-    size = storage.existing(path).size()
-    if size > _MAX_BYTES:
-        raise InputError(f"expected at most {_MAX_BYTES:,} bytes, found {size:,}")
-    return path.read_bytes()
+    return open_vocabulary(path, kind, algorithm, files)
 
 
 def _vocabulary_file(directory: storage.Path, files: TokenizerFiles) -> storage.Path:
     # transformers reads no tokenizer.json for PhoBERT, BERTweet and ESM; that of a RoFormer lacks its words.
-    own = VOCABULARY_FILE if files.algorithm in (FAST_BPE, RESIDUES, RJIEBA) else None
+    own = "vocab.txt" if files.algorithm in (FAST_BPE, RESIDUES, RJIEBA) else None
     for name in (own, files.settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():
             return directory / name
@@ -203,88 +141,6 @@ def _vocabulary_file(directory: storage.Path, files: TokenizerFiles) -> storage.
             f"{directory}: expected a tokenizer.json, a vocab.txt, a vocab.json or one *.model, found {names}"
         )
     return models[0]
-
-
-def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
-    """Return the tokenizer of a vocab.txt.
-
-    As in transformers, every line is a token, also a blank one, and the last line of a repeated token counts.
-    """
-    pieces = [line.rstrip(_SPACES) for line in text.removesuffix("\n").split("\n")]
-    if not any(pieces):
-        raise InputError("expected one token per line, found an empty file")
-    settings = files.settings
-    if files.algorithm == RESIDUES or (files.algorithm is None and set(ESM_SPECIALS.values()) <= set(pieces)):
-        settings = {"sep_token": settings.get("eos_token"), **settings}
-        return residue_tokenizer(pieces, special=named_specials(ESM_SPECIALS, settings), files=files)
-    lowercase = settings.get("do_lower_case")
-    if lowercase is None:
-        lowercase = not looks_cased(pieces)
-        if not lowercase:
-            _log.warn_once(
-                "vocab.txt: its words have capitals, so texts are not lower-cased, as they are by transformers where "
-                "do_lower_case is not given"
-            )
-    options: dict[str, Any] = {
-        "lowercase": lowercase,
-        "strip_accents": settings.get("strip_accents"),
-        "chinese_chars": settings.get("tokenize_chinese_chars", True),
-        "files": files,
-    }
-    if files.algorithm == RJIEBA:
-        special = named_specials(WORD_PIECE_SPECIALS, settings)
-        return roformer(
-            pieces,
-            special=special,
-            lowercase=settings.get("do_lower_case", True),
-            strip_accents=settings.get("strip_accents"),
-            files=files,
-        )
-    is_mpnet = set(MPNET_SPECIALS.values()) <= set(pieces) if files.algorithm is None else files.algorithm == MPNET
-    if is_mpnet:
-        return mpnet(pieces, special=named_specials(MPNET_SPECIALS, settings), **options)
-    return word_piece(pieces, special=named_specials(WORD_PIECE_SPECIALS, settings), **options)
-
-
-def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
-    """Return RoBERTa's or DeBERTa's tokenizer of `vocab.json` (token -> id) and `merges.txt` (pairs to merge)."""
-    vocabulary = storage.read_json(path)
-    seen: dict[int, str] = {}
-    for piece, i in vocabulary.items():
-        other = seen.setdefault(check_id(i, printable(repr(piece), 60)), piece)
-        if other != piece:
-            pair = f"{printable(repr(other), 60)} and {printable(repr(piece), 60)}"
-            raise InputError(f"expected each id once, found {i} for {pair}")
-    if not files.explicit and any(piece.endswith("</w>") for piece in vocabulary):
-        raise InputError("expected tokens of byte-level BPE, found tokens of another BPE, which end in </w>")
-    merges_file = path.parent / (path.name.removesuffix("vocab.json") + "merges.txt")
-    merges, settings = read_merges(storage.read_text(merges_file, _MAX_BYTES), merges_file), files.settings
-    prefix = settings.get("add_prefix_space", False)
-    is_deberta = files.algorithm == DEBERTA_BPE
-    if files.algorithm is None:
-        is_deberta = WORD_PIECE_SPECIALS["cls"] in vocabulary and ROBERTA_SPECIALS["cls"] not in vocabulary
-    if is_deberta:
-        special = named_specials(WORD_PIECE_SPECIALS, settings)
-        return deberta(vocabulary, merges, special=special, add_prefix_space=prefix, files=files)
-    return byte_level_bpe(
-        vocabulary,
-        merges,
-        special=named_specials(ROBERTA_SPECIALS, settings),
-        add_prefix_space=prefix,
-        trim_offsets=settings.get("trim_offsets", True),
-        files=files,
-    )
-
-
-def looks_cased(pieces: list[str]) -> bool:
-    """Return whether lower-casing would lose what the vocabulary tells apart.
-
-    So it is where more than a few words are capitalized (words, residues, atoms), or none is in lower case (k-mers).
-    A few tokens in capitals, such as `<URL>` or `HTTPURL`, are no evidence.
-    """
-    words = [piece for piece in pieces if piece[:1] not in ("", "[", "<")]
-    capitalized = sum(word[0].isupper() and word[1:] == word[1:].lower() for word in words)
-    return capitalized > _CASED * len(words) or (any(map(str.isupper, words)) and not any(map(str.islower, words)))
 
 
 def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> Tokenizer:
@@ -310,6 +166,8 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     if files.algorithm == ALBERT:
         override_albert(content, settings)
     if files.algorithm == DEBERTA_BPE:  # transformers 5 lays out rows of the class in the settings in its own way
+        from bert_jax.tokenization.byte_level import DEBERTA_CLASS
+
         settings |= DEBERTA_CLASS
     hide_patterns(content)
     backend = backend_of(content)
@@ -320,7 +178,12 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     ids, typed = backend.get_vocab(with_added_tokens=True), has_token_types(settings)
     if layout_of(part_of(backend.post_processor), ids, typed) is None:
         _lay_out(backend, special)
-    tokenizer = (RoFormerTokenizer if files.algorithm == RJIEBA else BackendTokenizer)(backend, special, settings)
+    kind = BackendTokenizer
+    if files.algorithm == RJIEBA:
+        from bert_jax.tokenization.roformer import RoFormerTokenizer
+
+        kind = RoFormerTokenizer
+    tokenizer = kind(backend, special, settings)
     tokenizer.check_patterns()
     return tokenizer
 

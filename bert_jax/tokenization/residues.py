@@ -9,9 +9,8 @@ from bert_jax.errors import InputError
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.backends import sep_and_cls
 from bert_jax.tokenization.huggingface import BackendTokenizer
+from bert_jax.tokenization.names import ESM_SPECIALS
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles
-
-ESM_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<cls>", "sep": "<eos>", "mask": "<mask>"}
 
 
 def residue_tokenizer(

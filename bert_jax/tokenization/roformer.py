@@ -10,7 +10,8 @@ from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
 from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.backends import sep_and_cls, word_piece_backend
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer
+from bert_jax.tokenization.huggingface import BackendTokenizer
+from bert_jax.tokenization.names import WORD_PIECE_SPECIALS
 from bert_jax.tokenization.settings import TokenizerFiles
 
 _MAX_CHARS_PER_WORD = 100  # longer words are unknown, as in transformers

@@ -7,7 +7,6 @@ from typing import Any
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_JSON
-from bert_jax.tokenization.charsmap import check_charsmap
 from bert_jax.tokenization.patterns import PARTS, parts_of
 from bert_jax.tokenization.settings import MAX_ID, check_id, token_of
 
@@ -75,6 +74,8 @@ def _check_part(part: dict[str, Any], name: str) -> None:
                 charsmap = base64.b64decode(value, validate=True)
             except (TypeError, ValueError, binascii.Error):
                 raise InputError(f"{name}: precompiled_charsmap: expected base64, found other text") from None
+            from bert_jax.tokenization.charsmap import check_charsmap
+
             check_charsmap(charsmap, f"{name}: precompiled_charsmap")
             continue
         for text in value.values() if isinstance(value, dict) else (value,):

@@ -4,7 +4,6 @@ from typing import Any
 
 from bert_jax.tokenization.backends import part_of
 from bert_jax.tokenization.classes import RJIEBA
-from bert_jax.tokenization.families import albert_normalizer
 from bert_jax.tokenization.settings import TOKEN_TYPES
 
 
@@ -35,6 +34,8 @@ def override_albert(content: dict[str, Any], settings: dict[str, Any]) -> None:
     kinds = [step.get("type") for step in steps]
     lowercase = settings.setdefault("do_lower_case", "Lowercase" in kinds)
     keep_accents = settings.setdefault("keep_accents", "StripAccents" not in kinds)
+    from bert_jax.tokenization.families import albert_normalizer
+
     made = part_of(albert_normalizer(lowercase, keep_accents, None)) or {}
     charsmap = [step for step in steps if step.get("type") == "Precompiled"]
     content["normalizer"] = made | {"normalizers": [*made["normalizers"], *charsmap]}

@@ -10,10 +10,12 @@ import tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.tokenization.backends import bert_normalizer, part_of
-from bert_jax.tokenization.families import ROBERTA_SPECIALS, byte_level_bpe
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS, BackendTokenizer, word_piece
+from bert_jax.tokenization.families import byte_level_bpe
+from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.interface import check_unicode
+from bert_jax.tokenization.names import ROBERTA_SPECIALS, WORD_PIECE_SPECIALS
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
+from bert_jax.tokenization.word_piece_tokenizer import word_piece
 
 _MOST_WORDS = 4_000_000  # limit of distinct words in the counter; above it, the rarest half is dropped
 _MOST_OCCURRENCES = 50_000_000  # limit of word occurrences for the trainer; higher counts are scaled down

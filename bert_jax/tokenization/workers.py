@@ -4,9 +4,6 @@ The libraries cannot be interrupted in a thread. A process, the opener, opens a 
 each call that runs at a time, which takes milliseconds. A worker that exceeds its budget is replaced by another fork.
 """
 
-import contextlib
-import contextvars
-import dataclasses
 import json
 import os
 import pickle
@@ -15,11 +12,12 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 from bert_jax.errors import InputError, TextError
+from bert_jax.tokenization.call_limits import BudgetExceeded, current_limits
 
 SECONDS, SECONDS_PER_CHARACTER = 1.0, 1e-5  # CPU time of a call
 MEMORY = 1 << 30  # bytes of a call, beyond those of the opened tokenizer
@@ -32,44 +30,6 @@ sys.path[:] = json.loads(sys.argv[1])
 from bert_jax.tokenization.worker_process import open_and_fork
 open_and_fork(int(sys.argv[2]))
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class CallLimits:
-    """Limits of the calls of a thread.
-
-    Attributes:
-        seconds: CPU seconds of a call; None = by its number of characters.
-        background: whether calls yield the processor to all other processes.
-        in_process: characters up to which a tokenizer of linear time runs in the calling thread.
-    """
-
-    seconds: float | None = None
-    background: bool = False
-    in_process: int = 1024
-
-
-class BudgetExceeded(TextError):
-    """A text whose tokenization exceeded its budget of time or memory."""
-
-
-_limits: contextvars.ContextVar[CallLimits | None] = contextvars.ContextVar("limits", default=None)
-
-
-@contextlib.contextmanager
-def limited(limits: CallLimits) -> Iterator[None]:
-    """Apply limits to every tokenizer that this thread calls within the block."""
-    token = _limits.set(limits)
-    try:
-        yield
-    finally:
-        _limits.reset(token)
-
-
-def needs_worker(texts: Sequence[Any]) -> bool:
-    """Return whether `limited` sends texts to a worker."""
-    limits = _limits.get()
-    return limits is not None and sum(len(text) for text in texts if isinstance(text, str)) > limits.in_process
 
 
 class TokenizerWorkers:
@@ -121,7 +81,7 @@ class TokenizerWorkers:
             BudgetExceeded: the call exceeds its budget; it has the number of the item.
             TextError: the tokenizer refuses an item.
         """
-        limits, size = _limits.get() or CallLimits(), sum(map(len, items))
+        limits, size = current_limits(), sum(map(len, items))
         seconds = limits.seconds or SECONDS + SECONDS_PER_CHARACTER * size
         if limits.seconds is not None and not self._ready:
             raise BudgetExceeded(0, f"expected a worker within {seconds:.3g} s, found none that is started")

@@ -17,11 +17,11 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from bert_jax import compilers, recipes, sharding, storage, tasks
+from bert_jax import compilers, forks, recipes, sharding, storage, tasks
 from bert_jax.data.finetuning.labels import list_counts
 from bert_jax.data.pretraining.sources import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
-from bert_jax.process import MemoryBound, check_fork
+from bert_jax.process import MemoryBound
 from bert_jax.storage import PathLike, directory_atomically
 from bert_jax.tasks.base import Job, Metrics
 from bert_jax.training import notices, stopping
@@ -133,7 +133,7 @@ def _steps(
     recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results, stop: Stop
 ) -> Generator[tuple[State, Metrics], None, None]:
     """Run the recipe to its finished model, yield after every step, and fill in `results` at the end."""
-    check_fork()
+    forks.check_fork()
     with compilers.larger_stacks():  # needed at the first use of a TPU
         recipe = recipes.resolve(recipe)
         directory = Workdir(storage.Path(workdir))

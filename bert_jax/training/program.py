@@ -8,7 +8,7 @@ import optax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
 from bert_jax.modeling import Bert, Electra, EncoderDecoder
@@ -43,7 +43,7 @@ def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_st
     """Return the training step of a resolved recipe on `mesh`; compile nothing, and put nothing on a device."""
     schedule, optimizer = schedule_and_optimizer(recipe, num_steps)
     abstract = abstract_state(init_params, optimizer)
-    shardings = sharding.param_shardings(mesh, abstract)
+    shardings = parameter_sharding.param_shardings(mesh, abstract)
     like = jax.tree.map(
         lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), abstract, shardings
     )

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from pruned_models import SHAPE, random_params
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.compression import removal
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert
@@ -31,7 +31,7 @@ def gradients(devices: int, **sizes: int):
     """The loss, the gradients, and the shape of a device's share of a query matrix."""
     mesh = sharding.make_mesh(**sizes, devices=jax.devices()[:devices])
     with jax.set_mesh(mesh):
-        placed = jax.device_put(params, sharding.param_shardings(mesh, params))
+        placed = jax.device_put(params, parameter_sharding.param_shardings(mesh, params))
         rows = jax.device_put(batch, jax.sharding.NamedSharding(mesh, sharding.batch_spec()))
         run = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), 1))
         found, metrics = run(placed, rows)

@@ -115,7 +115,7 @@ def test_eight_devices_agree_with_one(on_eight_devices, tmp_path):
 SHARDED = """
 import json
 import jax, jax.numpy as jnp, numpy as np
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert
 from bert_jax.modeling.quantized import quantize_params
@@ -131,7 +131,7 @@ for mode in MODES:
     quantized = quantize_params(params, quantization)
     alone = jax.jit(model.apply)(quantized, ids).logits
     with jax.set_mesh(mesh):
-        split = jax.device_put(quantized, sharding.param_shardings(mesh, quantized))
+        split = jax.device_put(quantized, parameter_sharding.param_shardings(mesh, quantized))
         kernel = split["encoder"]["layers"]["mlp"]["up"]["kernel"]
         kernel = kernel.get("quantized", kernel.get("packed"))
         assert kernel.addressable_shards[0].data.size * 4 == kernel.size  # over fsdp and tensor

@@ -13,7 +13,7 @@ from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import PIPELINES, PretrainedModel, from_pretrained, pipeline
-from bert_jax.inference.model import _bucket
+from bert_jax.inference.padding import bucket
 from bert_jax.inference.programs import _programs
 from bert_jax.modeling import HEADS, Bert, Compute
 from bert_jax.tokenization import word_piece
@@ -93,8 +93,8 @@ def test_masked_positions():
 
 
 def test_shapes_are_few():
-    assert [_bucket(n) for n in (1, 2, 3, 5, 9, 16, 17, 25, 33, 49, 100)] == [1, 2, 4, 8, 16, 16, 24, 32, 48, 64, 128]
-    assert all(n <= _bucket(n, 16) <= max(16, 1.5 * n) for n in range(1, 600))
+    assert [bucket(n) for n in (1, 2, 3, 5, 9, 16, 17, 25, 33, 49, 100)] == [1, 2, 4, 8, 16, 16, 24, 32, 48, 64, 128]
+    assert all(n <= bucket(n, 16) <= max(16, 1.5 * n) for n in range(1, 600))
     model = model_of("encoder")
     model(**rows((5, 9), (9, 9, 8, 9, 9)))
     compiled = len(_programs)

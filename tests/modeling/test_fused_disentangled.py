@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling import Compute, attention_plan
+from bert_jax.modeling import Compute, accelerators
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
 from bert_jax.modeling.disentangled import attend_disentangled
@@ -107,7 +107,7 @@ def test_devices_run_it_on_their_parts(on_a_mesh):
     ],
 )
 def test_auto_takes_it_where_it_fits(backend, length, chip, dtype, monkeypatch):
-    monkeypatch.setattr(attention_plan, "device_kind", lambda: chip)
+    monkeypatch.setattr(accelerators, "device_kind", lambda: chip)
     compute = Compute(dtype, platform="tpu")
     found = plan_attention(AttentionMask(), config_of(rate=0.1), compute, length, drops=True, maps=False)
     assert found.backend == backend

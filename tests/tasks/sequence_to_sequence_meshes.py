@@ -6,7 +6,7 @@ import sys
 import jax
 import numpy as np
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import EncoderDecoder
 from bert_jax.tasks.sequence_to_sequence import SequenceToSequenceTask
@@ -40,7 +40,7 @@ def gradients(devices, micro_batches, fsdp=1, tensor=1):
     with jax.set_mesh(mesh):
         where, given = jax.sharding.NamedSharding(mesh, sharding.batch_spec()), batch()
         arrays = device_batch(lambda rows: {k: v[rows] for k, v in given.items()}, ROWS, where)
-        shardings = sharding.param_shardings(mesh, MODEL.abstract_params())
+        shardings = parameter_sharding.param_shardings(mesh, MODEL.abstract_params())
         params = jax.jit(MODEL.init, out_shardings=shardings)(jax.random.key(0))
         run = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), micro_batches))
         grads, metrics = run(params, arrays)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_packed_loss import LENGTH, SLOTS, examples
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding
 from bert_jax.config import BertConfig
 from bert_jax.data.packing import pack
 from bert_jax.errors import InputError
@@ -89,9 +89,9 @@ def test_models_of_different_vocabularies_are_refused():
 
 
 def test_every_parameter_is_split_as_in_a_model_of_its_own(params):
-    specs = sharding.param_specs(params)
-    assert specs["discriminator"] == sharding.param_specs(MODEL.discriminator.abstract_params())
-    alone = sharding.param_specs(MODEL.generator.abstract_params())
+    specs = parameter_sharding.param_specs(params)
+    assert specs["discriminator"] == parameter_sharding.param_specs(MODEL.discriminator.abstract_params())
+    alone = parameter_sharding.param_specs(MODEL.generator.abstract_params())
     assert specs["generator"]["encoder"] == alone["encoder"] and specs["generator"]["mlm"] == alone["mlm"]
 
 

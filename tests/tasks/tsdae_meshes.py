@@ -10,7 +10,7 @@ import embedding_meshes
 import jax
 import numpy as np
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.modeling import Bert
 from bert_jax.modeling.reconstruction import init_decoder
 from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask
@@ -36,7 +36,7 @@ def gradients(devices, micro_batches, fsdp=1):
     with jax.set_mesh(mesh):
         where, given = jax.sharding.NamedSharding(mesh, sharding.batch_spec()), batch()
         arrays = device_batch(lambda rows: {k: v[rows] for k, v in given.items()}, embedding_meshes.ROWS, where)
-        shardings = sharding.param_shardings(mesh, jax.eval_shape(init, jax.random.key(0)))
+        shardings = parameter_sharding.param_shardings(mesh, jax.eval_shape(init, jax.random.key(0)))
         params = jax.jit(init, out_shardings=shardings)(jax.random.key(0))
         run = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), micro_batches))
         grads, metrics = run(params, arrays)

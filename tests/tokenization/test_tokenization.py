@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import InputError
-from bert_jax.tokenization import load_tokenizer, loading, train_sentencepiece, train_wordpiece, word_piece
+from bert_jax.tokenization import load_tokenizer, train_sentencepiece, train_wordpiece, vocabulary_files, word_piece
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = [f"The {a} {b} {c} by the river." for a in ("old", "young") for b in ("cat", "dog") for c in ("sat", "sleeps")]
@@ -238,7 +238,7 @@ def test_letters_of_a_science_keep_their_case_without_a_setting(tmp_path, words,
 
 
 def test_a_cased_vocabulary_without_a_setting_is_told(shared_data, caplog, monkeypatch):
-    monkeypatch.setattr(loading._log, "_warned", set())  # a process is told once
+    monkeypatch.setattr(vocabulary_files._log, "_warned", set())  # a process is told once
     tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-cased-vocab.txt")
     assert tokenizer.tokenize("Paris is") == ["Paris", "is"]
     assert "its words have capitals, so texts are not lower-cased" in caplog.text

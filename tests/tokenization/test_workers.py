@@ -17,8 +17,8 @@ import tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.tokenization import load_tokenizer, train_bpe, train_sentencepiece, train_wordpiece, word_piece
-from bert_jax.tokenization.huggingface import WORD_PIECE_SPECIALS
-from bert_jax.tokenization.workers import BudgetExceeded, CallLimits, limited
+from bert_jax.tokenization.call_limits import BudgetExceeded, CallLimits, limited
+from bert_jax.tokenization.names import WORD_PIECE_SPECIALS
 
 TEXTS = ["the cat and the dog", "a cat, the river"] * 20
 HARMLESS = r"\w+?(?=[aeiou])|\d+"  # no tokenizer that we know has it

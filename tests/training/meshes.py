@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from synthetic import CONFIG, pretraining_task, random_batch
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training import step as steps
@@ -62,7 +62,7 @@ def reduced(**sizes):
         with jax.set_mesh(mesh):
             where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
             batch = device_batch(lambda rows: {k: v[rows] for k, v in random_batch(rows=32).items()}, 32, where)
-            shardings = sharding.param_shardings(mesh, task.model.abstract_params())
+            shardings = parameter_sharding.param_shardings(mesh, task.model.abstract_params())
             params = jax.jit(task.model.init, out_shardings=shardings)(jax.random.key(0))
             run = jax.jit(
                 lambda p, b, task=task: steps._gradients(task, p, b, jax.random.key(0), 1)[0], out_shardings=shardings
@@ -86,7 +86,7 @@ def deviation(found, expected):
 
 def begin(task, optimizer, mesh):
     """The state of step 0, and its shardings."""
-    shardings = sharding.param_shardings(mesh, abstract_state(task.model.init, optimizer))
+    shardings = parameter_sharding.param_shardings(mesh, abstract_state(task.model.init, optimizer))
     return init_state(task.model.init, optimizer, 0, shardings), shardings
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from bert_jax import sharding, storage
+from bert_jax import parameter_sharding, sharding, storage
 from bert_jax.errors import InputError
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
@@ -38,7 +38,7 @@ def state_at(step: int, width: int = 20_000) -> State:
 
 
 def like(state: State) -> State:
-    shardings = sharding.param_shardings(sharding.make_mesh(), state)
+    shardings = parameter_sharding.param_shardings(sharding.make_mesh(), state)
     return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, shardings)
 
 

@@ -8,7 +8,7 @@ import jax
 import pytest
 import synthetic
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training.flops import step_flops
@@ -28,7 +28,7 @@ def lowered(config, dtype):
     optimizer, mesh = make_optimizer(lambda step: 1e-3), sharding.make_mesh(devices=jax.devices()[:1])
     state = abstract_state(task.model.init, optimizer)
     batch = synthetic.random_batch(rows=16, length=64, predictions=10)
-    run = jit_train_step(make_train_step(task, optimizer, 0), mesh, sharding.param_shardings(mesh, state))
+    run = jit_train_step(make_train_step(task, optimizer, 0), mesh, parameter_sharding.param_shardings(mesh, state))
     return run.lower(state, batch), step_flops(task.model, batch)
 
 

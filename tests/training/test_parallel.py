@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import pretraining_task, random_batch
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding
 from bert_jax.config import BertConfig
 from bert_jax.families import FAMILIES
 from bert_jax.modeling import Bert
@@ -76,7 +76,7 @@ def test_between_the_layers_each_device_holds_a_part_of_the_tokens(printed):
 @pytest.mark.parametrize(("family", "head"), [(f, head) for f in FAMILIES for head in FAMILIES[f].names.architectures])
 def test_every_parameter_of_every_head_is_in_the_table(family, head):
     config = BertConfig.named("base", family, embedding_size=128, tie_word_embeddings=False)
-    sharding.param_specs(Bert(config, head).abstract_params())
+    parameter_sharding.param_specs(Bert(config, head).abstract_params())
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -84,7 +84,7 @@ def test_the_state_of_every_optimizer_is_in_the_table(name):
     init = make_optimizer(lambda step: 0.1, name=name, average_decay=0.9).init
     state = jax.eval_shape(init, Bert(BertConfig.named("mini"), "pretraining").abstract_params())  # 256 wide: factored
     leaves = jax.tree.leaves(state)
-    for leaf, spec in zip(leaves, jax.tree.leaves(sharding.param_specs(state)), strict=True):
+    for leaf, spec in zip(leaves, jax.tree.leaves(parameter_sharding.param_specs(state)), strict=True):
         assert len(spec) == leaf.ndim
     assert name != "adafactor" or sum(leaf.size for leaf in leaves) < 12e6  # the average is 11.2M of it
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from distilling import batch_of, distilled
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding, sharding
 from bert_jax.training import step as steps
 from bert_jax.training.feed import device_batch
 
@@ -20,7 +20,7 @@ def gradients(kind, devices, parts, **sizes):
         where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
         host = batch_of(kind, ROWS)
         arrays = device_batch(lambda rows: {k: v[rows] for k, v in host.items()}, ROWS, where)
-        params = jax.device_put(jax.tree.map(np.asarray, params), sharding.param_shardings(mesh, params))
+        params = jax.device_put(jax.tree.map(np.asarray, params), parameter_sharding.param_shardings(mesh, params))
         grads, metrics = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), parts))(params, arrays)
     return jax.tree.map(np.asarray, grads), float(metrics["loss"][0])
 

@@ -10,7 +10,7 @@ import optax
 import pytest
 from distilling import PAIRS, STUDENT, TEACHER, batch_of, distilled, settings
 
-from bert_jax import sharding
+from bert_jax import parameter_sharding
 from bert_jax.data.packing import pack_examples
 from bert_jax.inference.spans import SpanSearch
 from bert_jax.modeling import Bert
@@ -228,7 +228,7 @@ def test_the_recorder_keeps_what_the_model_was_given():
 
 def test_every_parameter_of_a_distillation_has_its_sharding():
     _, params = distilled("classification")
-    specs = sharding.param_specs(params)
+    specs = parameter_sharding.param_specs(params)
     assert specs["projections"]["hidden_states"]["kernel"] == jax.sharding.PartitionSpec(None, None)
     assert (
         specs["teacher"]["encoder"]["layers"]["mlp"]["up"]["kernel"]

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 import tokenizers
 
-from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.added_tokens import add_tokens, special_token
 from bert_jax.tokenization.backends import sep_and_cls
-from bert_jax.tokenization.families import ALBERT_SPECIALS, special_token, unigram_model
+from bert_jax.tokenization.families import unigram_model
 from bert_jax.tokenization.huggingface import BackendTokenizer
+from bert_jax.tokenization.names import ALBERT_SPECIALS
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles
 
 

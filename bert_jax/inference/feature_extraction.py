@@ -1,0 +1,36 @@
+"""The pipeline feature-extraction: the last hidden state of every token."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.inference.base import Pipeline, as_texts
+
+
+class FeatureExtraction(Pipeline):
+    """The last hidden state of every token."""
+
+    head = "encoder"
+
+    def __call__(self, texts: str | Sequence[str], truncation: bool = False) -> Any:
+        """Return the last hidden states.
+
+        Args:
+            texts: one text or a list of texts.
+            truncation: whether to cut texts over the model's limit; otherwise they are an error.
+
+        Returns:
+            float32 `[S, D]` for one text, with special tokens and without padding; for a list of texts, a list.
+
+        Raises:
+            InputError: an item is no text, or is too long.
+        """
+        listed = as_texts(texts)
+        answers: list[Any] = [None] * len(listed)
+        for window, inputs in self._windows(listed, truncation=truncation):
+            for rows, lengths, output in self._batches(inputs, ("last_hidden_state",)):
+                assert output.last_hidden_state is not None
+                for row, length, states in zip(rows, lengths, output.last_hidden_state, strict=True):
+                    answers[window[row]] = np.array(states[:length])
+        return answers[0] if isinstance(texts, str) else answers

@@ -1,0 +1,62 @@
+"""Imports on first use: of a module, of the attributes of a package, and of the entries of a registry."""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class LazyModule:
+    """A module that is imported when one of its attributes is first read."""
+
+    def __init__(self, name: str) -> None:
+        """Create the module from its full name."""
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # of Python's protocols, for which tools look everywhere
+            raise AttributeError(f"a lazy module has no attribute {name!r}")
+        return getattr(importlib.import_module(self._name), name)
+
+
+def lazy_attributes(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that imports another module when one of its names is first used.
+
+    Args:
+        package: `__name__` of the package, or of a module.
+        modules: full name of another module -> the names that it defines.
+    """
+    module_of = {name: module for module, names in modules.items() for name in names}
+
+    def attribute(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(module_of[name]), name)
+
+    return attribute
+
+
+class LazyRegistry(Mapping[str, _T]):
+    """A read-only mapping from names to objects, each of which is imported when it is looked up."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        """Create the mapping.
+
+        Args:
+            places: name -> where the object is defined, as `package.module.name`.
+        """
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> _T:
+        module, _, attribute = self._places[name].rpartition(".")
+        return getattr(importlib.import_module(module), attribute)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)

@@ -1,0 +1,103 @@
+"""Attention by the kernels of TPUs and GPUs: which sizes they support, and their calls."""
+
+import functools
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import BertConfig
+from bert_jax.lazy import LazyModule
+from bert_jax.modeling.attention_mask import AttentionMask
+from bert_jax.modeling.compute import Compute
+from bert_jax.sharding import device_kind, device_share, mapped
+
+if TYPE_CHECKING:
+    from bert_jax.modeling.kernels import fused, fused_disentangled, splash
+else:  # a program uses one of them, or none
+    fused = LazyModule("bert_jax.modeling.kernels.fused")
+    fused_disentangled = LazyModule("bert_jax.modeling.kernels.fused_disentangled")
+    splash = LazyModule("bert_jax.modeling.kernels.splash")
+
+_AMPERE = 8  # the compute capability from which on GPUs have cuDNN's flash attention
+_WIDEST_HEAD = 128  # that it supports on all of them
+
+
+def unfit_sizes(backend: str, config: BertConfig, compute: Compute, length: int) -> str | None:
+    """Return why the sizes of a model do not suit a backend of its platform, or None."""
+    if backend == "splash":
+        return None if splash.supports(length) else f"expected a length that is a multiple of 128, found {length}"
+    if backend == "cudnn":
+        return _unfit_for_cudnn(config, compute, length)
+    columns = device_share(config.num_attention_heads, "heads") * config.head_size
+    longest = fused.LONGEST[compute.dtype]
+    if config.attention.pos_att_type:
+        longest = fused_disentangled.longest(compute.dtype, device_kind())
+    if length <= longest and fused.supports(length, columns, config.head_size, compute.dtype):
+        return None
+    return (
+        f"expected a length of up to {longest:,} and num_heads * head_size on a device to be multiples of "
+        f"{fused.LANES}, found length {length} and {columns // config.head_size} heads of size {config.head_size} on a "
+        "device"
+    )
+
+
+def _unfit_for_cudnn(config: BertConfig, compute: Compute, length: int) -> str | None:
+    """Return why cuDNN's flash attention cannot be used, or None; as `jax.nn.dot_product_attention` requires."""
+    if compute.dtype != "bfloat16":
+        return f"expected dtype bfloat16, found {compute.dtype}"
+    if length % 2:
+        return f"expected an even length, found {length}"
+    if config.head_size % 8 or config.head_size > _WIDEST_HEAD:
+        return f"expected heads of a multiple of 8, up to {_WIDEST_HEAD}, found {config.head_size}"
+    # An Ampere or later. Where JAX has no GPU, the program is for another machine. An AMD GPU's is a name.
+    capability = str(getattr(jax.devices()[0], "compute_capability", _AMPERE))
+    major = capability.partition(".")[0]
+    if not major.isdigit() or int(major) < _AMPERE:
+        return f"expected a GPU of compute capability {_AMPERE}.0 or later, found {capability}"
+    return None
+
+
+def by_fused(
+    mask: AttentionMask,
+    projected: tuple[jax.Array, ...],  # query, key, value [B, S, N * H]
+    config: BertConfig,
+    words: jax.Array | None,
+    compute: Compute,
+) -> jax.Array:
+    """Compute attention on a TPU by the fused kernel, `[B, S, N * H]`."""
+    batch, length, _ = projected[0].shape
+    form, words = fused_form(mask, config, batch, words, compute)
+    rows, columns, by_head = ("batch", None), ("batch", None, "heads"), ("batch", "heads", None)
+    run = mapped(functools.partial(fused.fused_attention, form), (*[columns] * 3, rows, rows, by_head), columns)
+    return run(*projected, *mask.ids(batch, length), words)
+
+
+def fused_form(
+    mask: AttentionMask, config: BertConfig, batch: int, words: jax.Array | None, compute: Compute
+) -> "tuple[fused.Form, jax.Array]":
+    """Return the form of a fused kernel, and the random words, which it reads even without dropout."""
+    rate = 0.0 if words is None else config.attention_probs_dropout_prob
+    if words is None:
+        words = jnp.zeros((batch, config.num_attention_heads, 2), jnp.uint32)
+    return fused.Form(config.head_size, compute.dtype, rate, mask.window), words
+
+
+def by_splash(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
+    """Compute attention on a TPU by the splash kernel, `[B, N, S, H]` as each argument."""
+    batch, _, length, _ = query.shape
+    rows, heads = ("batch", None), ("batch", "heads", None, None)
+    run = mapped(functools.partial(splash.splash_attention, window=mask.window), (*[heads] * 3, rows), heads)
+    # Padding attends to padding, and in the other backends to tokens; outputs of padding are not used.
+    _, ids = mask.ids(batch, length)
+    return run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
+
+
+def by_cudnn(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
+    """Compute attention on a GPU by cuDNN, `[B, S, N, H]` as each argument."""
+    length = query.shape[1]
+    seen = mask.seen(length)
+    if seen is not None:  # which cuDNN reads for each query
+        seen = jnp.broadcast_to(seen, (*seen.shape[:2], length, length))
+    query, key, value = (x.astype(compute.dtype) for x in (query, key, value))
+    return jax.nn.dot_product_attention(query, key, value, mask=seen, implementation="cudnn")

@@ -1,0 +1,83 @@
+"""The heads of fine-tuned models: classes of texts, choices and tokens, and spans of answers."""
+
+import jax
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.dropout import dropout
+from bert_jax.modeling.layers import Dense
+from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs, first_tokens
+
+
+class SequenceClassifier(Head):
+    """The class of a text, from the pooler's output or a summary of the head's own."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return {"classifier": Dense(config, config.hidden_size, config.num_labels, rngs=rngs)}
+
+    def __call__(self, encoded: HeadInputs) -> Outputs:
+        return {"logits": self.classify(encoded, self.summary(encoded, encoded.dropout_key))}
+
+    def classify(self, encoded: HeadInputs, summary: jax.Array) -> jax.Array:
+        """Return logits, `[..., D] -> [B, C]`, or `[B, M, C]` with `cls_positions`."""
+        logits = encoded.dense(encoded.module.classifier, encoded.drop(summary))
+        return encoded.pool(logits, ("mean",)) if self._is_late(encoded) else logits
+
+    def summary(self, encoded: HeadInputs, dropout_key: jax.Array | None) -> jax.Array:
+        """Return what `classify` reads: `[B, D]`, or `[B, M, D]` with `cls_positions`; `[B, S, D]` if it is late."""
+        if not hasattr(encoded.module, "summary"):
+            assert encoded.pooled is not None
+            return encoded.pooled
+        x, config = encoded.states, encoded.config
+        if self._is_late(encoded):
+            first = x
+        elif config.heads.classifier_pooling == "mean":
+            first = encoded.pool(x, ("mean",)).astype(x.dtype)
+        else:
+            first = first_tokens(x, encoded.inputs.cls_positions)
+        if rate := encoded.classifier_dropout if config.heads.drop_before_summary else config.heads.pooler_dropout:
+            key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
+            first = dropout(first, rate, key)
+        return encoded.module.summary(first, encoded.compute)
+
+    @staticmethod
+    def _is_late(encoded: HeadInputs) -> bool:
+        """Return whether a classifier's logits are the mean of those of all tokens."""
+        return encoded.config.heads.classifier_pooling == "late" and encoded.config.summary_of(encoded.name) != "pooler"
+
+
+class MultipleChoice(SequenceClassifier):
+    """Which of K texts answers: the logit of each."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return {"classifier": Dense(config, config.hidden_size, 1, rngs=rngs)}
+
+    def __call__(self, encoded: HeadInputs) -> Outputs:
+        logits = self.classify(encoded, self.summary(encoded, None))  # [B * K, 1]
+        return {"logits": logits.reshape(-1, encoded.choices)}
+
+
+class TokenClassifier(Head):
+    """The class of each token."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return {"classifier": Dense(config, config.hidden_size, config.num_labels, rngs=rngs)}
+
+    def __call__(self, encoded: HeadInputs) -> Outputs:
+        return {"logits": encoded.dense(encoded.module.classifier, encoded.drop(encoded.tokens))}
+
+
+class SpanHead(Head):
+    """Where the answer to a question begins and ends."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return {"qa_outputs": Dense(config, config.hidden_size, 2, rngs=rngs)}
+
+    def __call__(self, encoded: HeadInputs) -> Outputs:
+        x = self.states(encoded, dropout(encoded.tokens, encoded.config.heads.qa_dropout, encoded.dropout_key))
+        logits = encoded.dense(encoded.module.qa_outputs, x)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+    def states(self, encoded: HeadInputs, x: jax.Array) -> jax.Array:
+        """Return what the logits are a product of, `[B, S, D] -> [B, S, D]`."""
+        return x

@@ -1,0 +1,29 @@
+"""The heads of BERT's pretraining: next sentence prediction, alone and with the masked-LM head."""
+
+from flax import nnx
+
+from bert_jax.config import BertConfig
+from bert_jax.modeling.layers import Dense
+from bert_jax.modeling.task_heads import Head, HeadInputs, MaskedLM, Outputs
+
+
+class NextSentence(Head):
+    """Whether the second text follows the first, from the pooler's output."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return {"nsp": Dense(config, config.hidden_size, 2, rngs=rngs)}
+
+    def __call__(self, encoded: HeadInputs) -> Outputs:
+        assert encoded.pooled is not None
+        return {"logits": encoded.dense(encoded.module.nsp, encoded.pooled)}
+
+
+class Pretraining(Head):
+    """The two heads of pretraining."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        return MaskedLM().build(config, rngs) | NextSentence().build(config, rngs)
+
+    def __call__(self, encoded: HeadInputs) -> Outputs:
+        found = {"seq_relationship_logits": NextSentence()(encoded)["logits"]}
+        return MaskedLM().predict(encoded, "prediction_logits") | found

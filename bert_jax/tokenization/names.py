@@ -1,0 +1,8 @@
+"""Names in the files of tokenizers: the special tokens of each kind by role, and the file of merges of fastBPE."""
+
+WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+ALBERT_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+MPNET_SPECIALS = {**ROBERTA_SPECIALS, "unk": "[UNK]"}
+ESM_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<cls>", "sep": "<eos>", "mask": "<mask>"}
+CODES_FILE = "bpe.codes"  # merges of fastBPE, beside vocab.txt

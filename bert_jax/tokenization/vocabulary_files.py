@@ -1,0 +1,201 @@
+"""Load a tokenizer from a vocabulary without a `tokenizer.json`: `vocab.txt`, `vocab.json` or a SentencePiece model."""
+
+from typing import TYPE_CHECKING, Any
+
+from bert_jax import storage
+from bert_jax.errors import InputError, logger, printable
+from bert_jax.lazy import LazyModule
+from bert_jax.tokenization.classes import (
+    ALBERT,
+    BIG_BIRD,
+    CAMEMBERT,
+    DEBERTA,
+    DEBERTA_BPE,
+    FAST_BPE,
+    MPNET,
+    RESIDUES,
+    RJIEBA,
+    XLM_ROBERTA,
+)
+from bert_jax.tokenization.interface import Tokenizer
+from bert_jax.tokenization.names import (
+    ALBERT_SPECIALS,
+    CODES_FILE,
+    ESM_SPECIALS,
+    MPNET_SPECIALS,
+    ROBERTA_SPECIALS,
+    WORD_PIECE_SPECIALS,
+)
+from bert_jax.tokenization.settings import TokenizerFiles, check_id, named_specials
+from bert_jax.tokenization.word_piece_tokenizer import word_piece
+
+if TYPE_CHECKING:
+    from bert_jax.tokenization import (
+        big_bird_tokenizer,
+        byte_level,
+        families,
+        fast_bpe,
+        residues,
+        roformer,
+        sentencepiece,
+    )
+else:  # a vocabulary needs one of them, or none
+    big_bird_tokenizer = LazyModule("bert_jax.tokenization.big_bird_tokenizer")
+    byte_level = LazyModule("bert_jax.tokenization.byte_level")
+    families = LazyModule("bert_jax.tokenization.families")
+    fast_bpe = LazyModule("bert_jax.tokenization.fast_bpe")
+    residues = LazyModule("bert_jax.tokenization.residues")
+    roformer = LazyModule("bert_jax.tokenization.roformer")
+    sentencepiece = LazyModule("bert_jax.tokenization.sentencepiece")
+
+_log = logger(__name__)
+# Algorithm of a SentencePiece model -> its special tokens, for those that are built alike.
+_OF_MODELS = {XLM_ROBERTA: ROBERTA_SPECIALS, CAMEMBERT: ROBERTA_SPECIALS, BIG_BIRD: ALBERT_SPECIALS}
+
+_MAX_BYTES = 256 << 20  # limit of a vocabulary file
+_CASED = 0.05  # share of capitalized words; BERT's cased vocabulary has 0.26
+# Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
+_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+
+
+def open_vocabulary(path: storage.Path, kind: str, algorithm: str | None, files: TokenizerFiles) -> Tokenizer:
+    """Load the tokenizer of a vocabulary file.
+
+    Args:
+        path: the file.
+        kind: vocab.txt, vocab.json, or the pattern of any other name, such as `*.model`.
+        algorithm: one of `bert_jax.tokenization.classes`; None if the file tells it.
+        files: contents of the files beside it.
+
+    Raises:
+        InputError: the file is invalid, or none of these kinds.
+    """
+    if kind == "vocab.json":
+        return _from_merges(path, files)
+    if kind == "*.model" and algorithm in _OF_MODELS:
+        special = named_specials(_OF_MODELS[algorithm], files.settings)
+        prefix = files.settings.get("add_prefix_space", True)
+        build: Any = families.camembert if algorithm == CAMEMBERT else families.xlm_roberta
+        if algorithm == BIG_BIRD:
+            build = big_bird_tokenizer.big_bird
+        return build(_bytes(path), special=special, add_prefix_space=prefix, files=files)
+    if kind == "*.model" and algorithm == DEBERTA:
+        return families.deberta_v2(
+            _bytes(path),
+            special=named_specials(WORD_PIECE_SPECIALS, files.settings),
+            lowercase=bool(files.settings.get("do_lower_case")),
+            split_by_punct=bool(files.settings.get("split_by_punct")),
+            add_prefix_space=files.settings.get("add_prefix_space", True),
+            files=files,
+        )
+    if kind == "*.model" and algorithm == ALBERT:
+        settings = files.settings
+        return families.albert(
+            _bytes(path),
+            special=named_specials(ALBERT_SPECIALS, settings),
+            lowercase=settings.get("do_lower_case", True),
+            keep_accents=settings.get("keep_accents", False),
+            add_prefix_space=settings.get("add_prefix_space", True),
+            files=files,
+        )
+    if kind == "*.model":
+        return sentencepiece.SentencePieceTokenizer(_bytes(path), files=files)
+    has_codes = kind == "vocab.txt" and (path.parent / CODES_FILE).exists()
+    if algorithm == FAST_BPE and not has_codes:
+        name = files.settings.get("tokenizer_class") or files.family
+        raise InputError(f"expected {CODES_FILE} beside it, which {name} needs, found none")
+    if has_codes:
+        codes = storage.read_text(path.parent / CODES_FILE, _MAX_BYTES)
+        return fast_bpe.FastBpeTokenizer(storage.read_text(path, _MAX_BYTES), codes, files)
+    if kind == "vocab.txt":
+        return _from_vocabulary(storage.read_text(path, _MAX_BYTES), files)
+    raise InputError("expected a vocab.txt, a vocab.json, a tokenizer.json, a *.model or a directory with one of them")
+
+
+def _bytes(path: storage.Path) -> bytes:
+    size = storage.existing(path).size()
+    if size > _MAX_BYTES:
+        raise InputError(f"expected at most {_MAX_BYTES:,} bytes, found {size:,}")
+    return path.read_bytes()
+
+
+def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
+    """Return the tokenizer of a vocab.txt.
+
+    As in transformers, every line is a token, also a blank one, and the last line of a repeated token counts.
+    """
+    pieces = [line.rstrip(_SPACES) for line in text.removesuffix("\n").split("\n")]
+    if not any(pieces):
+        raise InputError("expected one token per line, found an empty file")
+    settings = files.settings
+    if files.algorithm == RESIDUES or (files.algorithm is None and set(ESM_SPECIALS.values()) <= set(pieces)):
+        settings = {"sep_token": settings.get("eos_token"), **settings}
+        return residues.residue_tokenizer(pieces, special=named_specials(ESM_SPECIALS, settings), files=files)
+    lowercase = settings.get("do_lower_case")
+    if lowercase is None:
+        lowercase = not looks_cased(pieces)
+        if not lowercase:
+            _log.warn_once(
+                "vocab.txt: its words have capitals, so texts are not lower-cased, as they are by transformers where "
+                "do_lower_case is not given"
+            )
+    options: dict[str, Any] = {
+        "lowercase": lowercase,
+        "strip_accents": settings.get("strip_accents"),
+        "chinese_chars": settings.get("tokenize_chinese_chars", True),
+        "files": files,
+    }
+    if files.algorithm == RJIEBA:
+        special = named_specials(WORD_PIECE_SPECIALS, settings)
+        return roformer.roformer(
+            pieces,
+            special=special,
+            lowercase=settings.get("do_lower_case", True),
+            strip_accents=settings.get("strip_accents"),
+            files=files,
+        )
+    is_mpnet = set(MPNET_SPECIALS.values()) <= set(pieces) if files.algorithm is None else files.algorithm == MPNET
+    if is_mpnet:
+        return families.mpnet(pieces, special=named_specials(MPNET_SPECIALS, settings), **options)
+    return word_piece(pieces, special=named_specials(WORD_PIECE_SPECIALS, settings), **options)
+
+
+def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
+    """Return RoBERTa's or DeBERTa's tokenizer of `vocab.json` (token -> id) and `merges.txt` (pairs to merge)."""
+    vocabulary = storage.read_json(path)
+    seen: dict[int, str] = {}
+    for piece, i in vocabulary.items():
+        other = seen.setdefault(check_id(i, printable(repr(piece), 60)), piece)
+        if other != piece:
+            pair = f"{printable(repr(other), 60)} and {printable(repr(piece), 60)}"
+            raise InputError(f"expected each id once, found {i} for {pair}")
+    if not files.explicit and any(piece.endswith("</w>") for piece in vocabulary):
+        raise InputError("expected tokens of byte-level BPE, found tokens of another BPE, which end in </w>")
+    merges_file = path.parent / (path.name.removesuffix("vocab.json") + "merges.txt")
+    merges, settings = byte_level.read_merges(storage.read_text(merges_file, _MAX_BYTES), merges_file), files.settings
+    prefix = settings.get("add_prefix_space", False)
+    is_deberta = files.algorithm == DEBERTA_BPE
+    if files.algorithm is None:
+        is_deberta = WORD_PIECE_SPECIALS["cls"] in vocabulary and ROBERTA_SPECIALS["cls"] not in vocabulary
+    if is_deberta:
+        special = named_specials(WORD_PIECE_SPECIALS, settings)
+        return byte_level.deberta(vocabulary, merges, special=special, add_prefix_space=prefix, files=files)
+    return families.byte_level_bpe(
+        vocabulary,
+        merges,
+        special=named_specials(ROBERTA_SPECIALS, settings),
+        add_prefix_space=prefix,
+        trim_offsets=settings.get("trim_offsets", True),
+        files=files,
+    )
+
+
+def looks_cased(pieces: list[str]) -> bool:
+    """Return whether lower-casing would lose what the vocabulary tells apart.
+
+    So it is where more than a few words are capitalized (words, residues, atoms), or none is in lower case (k-mers).
+    A few tokens in capitals, such as `<URL>` or `HTTPURL`, are no evidence.
+    """
+    words = [piece for piece in pieces if piece[:1] not in ("", "[", "<")]
+    capitalized = sum(word[0].isupper() and word[1:] == word[1:].lower() for word in words)
+    return capitalized > _CASED * len(words) or (any(map(str.isupper, words)) and not any(map(str.islower, words)))
