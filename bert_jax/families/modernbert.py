@@ -129,9 +129,8 @@ MODERNBERT_FAMILY = Family(
     sign=r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.",
     classes="ModernBert",
     fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "first_layer_norm": False,
-           "feed_forward": GatedConfig(),
-           "type_vocab_size": 0, "pooler": False, "classifier_summary": "transform",
-           "choice_summary": "transform"},
+           "feed_forward": GatedConfig(mlp_dropout_at="input"), "type_vocab_size": 0, "pooler": False,
+           "classifier_summary": "transform", "choice_summary": "transform"},
     sizes={"base": (22, 768, 12, 1152), "large": (28, 1024, 16, 2624)},
     keys=keys_with(
         "norm_bias", "attention_bias", "mlp_bias", "head_act", "head_bias", "decoder_bias", "classifier_pooling",

@@ -79,7 +79,10 @@ def apply(bert: Bert, params: Params, inputs: Inputs, options: Options) -> BertO
         at, inputs = _computed(bert, inputs)
     x = module.embeddings(inputs, mask, keys[0], compute)
     x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], compute, options, at)
-    pooled = module.pooler(first_tokens(x, inputs.cls_positions), compute) if hasattr(module, "pooler") else None
+    has_first = at is None or bert.head != "masked_lm"  # whose last layer may compute masked positions alone
+    pooled = None
+    if hasattr(module, "pooler") and has_first:
+        pooled = module.pooler(first_tokens(x, inputs.cls_positions), compute)
     output = BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)
     if config.heads.contact_head and maps is not None:
         contacts = module.contact_head(maps, inputs.input_ids, inputs.attention_mask)

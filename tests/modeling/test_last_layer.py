@@ -141,6 +141,17 @@ def test_it_computes_what_is_read_and_no_more(head, changes, read):
     assert spared == pytest.approx(layer * 10 / 12 * (1 - read / LENGTH), abs=0.06 * layer)
 
 
+def test_a_pooler_of_masked_lm_reads_the_first_token_or_nothing():
+    """BigBird's masked LM has a pooler: where the last layer computes masked positions alone, it has no output."""
+    config = CONFIG.replace(unread_pooler=True)
+    model, inputs = Bert(config, "masked_lm", UNROLLED), padded()
+    params = model.init(jax.random.key(0))
+    whole = model.apply(params, **inputs)
+    assert model.apply(params, **inputs, output_last_hidden_state=False).pooler_output is None
+    alone = Bert(config, "masked_lm").apply(params, **inputs, output_last_hidden_state=False)
+    np.testing.assert_allclose(alone.pooler_output, whole.pooler_output, atol=1e-5)
+
+
 def test_as_many_positions_as_tokens_are_no_gain():
     inputs = padded(length=4)
     model = Bert(CONFIG, "pretraining", UNROLLED)
