@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1), and the choice of its backend.
+"""Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1) by each of its backends.
 
     xla     any platform and length, with dropout and attention maps; writes the scores [B, N, S, S] to memory, except
             for a small window in a long sequence (`bert_jax.modeling.kernels.local`)
@@ -48,7 +48,7 @@ def attend(
     batch, length, size = projected[0].shape
     heads, dtype = config.num_attention_heads, compute.activation_dtype
     words = random_words(config, batch, dropout_key)
-    query, key, value = heads_apart(plan, projected, config)
+    query, key, value = split_heads(plan, projected, config)
     if plan.backend == "fused":
         # The kernel reads a head of keys for each head of queries.
         key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))
@@ -66,7 +66,7 @@ def attend(
         context = local.local_attention(plan.bias, plan.mask, query, key, value, words, rate, compute)
     else:
         context, probabilities = by_xla(plan, query, key, value, config, words, compute)
-    return heads_together(context), probabilities
+    return merge_heads(context), probabilities
 
 
 def random_words(config: BertConfig, batch: int, dropout_key: jax.Array | None) -> jax.Array | None:
@@ -77,7 +77,7 @@ def random_words(config: BertConfig, batch: int, dropout_key: jax.Array | None) 
     return constrain(words, "batch", "heads", None)
 
 
-def heads_apart(plan: AttentionPlan, projected: tuple[jax.Array, ...], config: BertConfig) -> tuple[jax.Array, ...]:
+def split_heads(plan: AttentionPlan, projected: tuple[jax.Array, ...], config: BertConfig) -> tuple[jax.Array, ...]:
     """Return query, key and value as `[B, S or P, heads, H]`, with rotary positions if the plan has them."""
     query, key, value = (x.reshape(*x.shape[:2], -1, config.head_size) for x in projected)
     if not isinstance(positions := config.positions, RotaryConfig):
@@ -88,7 +88,7 @@ def heads_apart(plan: AttentionPlan, projected: tuple[jax.Array, ...], config: B
     return query, key, rotate(value, plan.rotation, pairs) if positions.rotary_value else value
 
 
-def heads_together(context: jax.Array) -> jax.Array:
+def merge_heads(context: jax.Array) -> jax.Array:
     """Return context `[B, N, S or P, H]` as `[B, S or P, N * H]`."""
     context = constrain(context, "batch", "heads", None, None)  # its gradient stays split by heads too
     return context.swapaxes(1, 2).reshape(context.shape[0], context.shape[2], -1)

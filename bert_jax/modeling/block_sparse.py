@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.modeling.attention import DropoutKeys, SelfAttention
 from bert_jax.modeling.attention_plan import BLOCK_SPARSE, AttentionPlan
-from bert_jax.modeling.backends import heads_apart, heads_together
+from bert_jax.modeling.backends import merge_heads, split_heads
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.kernels.block_sparse import block_sparse_attention, dense_bias, random_blocks
 from bert_jax.modeling.stack import Beside
@@ -31,8 +31,8 @@ class BlockSparseAttention(SelfAttention):
         if plan.backend != BLOCK_SPARSE:
             plan = plan.with_bias(dense_bias(blocks, projected[1].shape[1], plan.query_positions))
             return super().attend(x, plan, projected, (None, dropout_keys[1]), compute)
-        query, key, value = (x.swapaxes(1, 2) for x in heads_apart(plan, projected, self.config))
-        return heads_together(block_sparse_attention(blocks, plan.mask, query, key, value, compute)), None
+        query, key, value = (x.swapaxes(1, 2) for x in split_heads(plan, projected, self.config))
+        return merge_heads(block_sparse_attention(blocks, plan.mask, query, key, value, compute)), None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,7 +78,7 @@ class BottleneckLayer(EncoderLayer):
         for i in range(self.num_between):
             setattr(self, f"ffn_{i}", feed_forward_of(config)(config, rngs=rngs))
 
-    def between(self, x: jax.Array, compute: Compute, at: Positions | None) -> jax.Array:
+    def before_last_block(self, x: jax.Array, compute: Compute, at: Positions | None) -> jax.Array:
         for i in range(self.num_between):
             x = getattr(self, f"ffn_{i}")(x, None, compute, at)
         return x
@@ -93,5 +93,5 @@ class BottleneckLayer(EncoderLayer):
         at = plan.query_positions
         y, inputs = self.bottleneck.narrow(x, at, compute)
         y, probabilities, projected = self.attention(y, plan, is_first, (keys[0], None), compute, inputs)
-        y = self.mlp(self.between(constrained(y, plan), compute, at), None, compute, at)
+        y = self.mlp(self.before_last_block(constrained(y, plan), compute, at), None, compute, at)
         return constrained(self.bottleneck.widen(y, x, keys[2], compute, at), plan), probabilities, projected

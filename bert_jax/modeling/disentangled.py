@@ -20,7 +20,7 @@ from bert_jax.modeling.accelerators import fused_form
 from bert_jax.modeling.attention import DropoutKeys, SelfAttention, attention_projections
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import BLOCKS, AttentionPlan
-from bert_jax.modeling.backends import by_xla, heads_apart, heads_together, random_words
+from bert_jax.modeling.backends import by_xla, merge_heads, random_words, split_heads
 from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.kernels import disentangled, fused_disentangled
@@ -86,7 +86,7 @@ def attend_disentangled(
     """
     batch, length, size = projected[0].shape
     words = random_words(config, batch, dropout_key)
-    query, key, value = heads_apart(plan, projected, config)
+    query, key, value = split_heads(plan, projected, config)
     if plan.backend == "fused":
         projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
         context = _fused(plan.mask, projected, positions, config, words, compute)
@@ -95,11 +95,11 @@ def attend_disentangled(
     query, terms = _scaled(query, positions, key.shape[2], config)
     if plan.backend == BLOCKS:
         rate = config.attention_probs_dropout_prob
-        return heads_together(_in_blocks(plan.mask, (query, key, value), terms, words, rate, compute)), None
+        return merge_heads(_in_blocks(plan.mask, (query, key, value), terms, words, rate, compute)), None
     scaled, at = query * config.head_size**-0.5, plan.query_positions
     plan = plan.with_bias(disentangled.position_scores(scaled, key, *terms, at, compute))
     context, probabilities = by_xla(plan, query, key, value, config, words, compute)
-    return heads_together(context), probabilities
+    return merge_heads(context), probabilities
 
 
 def _scaled(

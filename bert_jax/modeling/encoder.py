@@ -44,17 +44,18 @@ class Encoder(nnx.Module):
             modules |= part.build(config, rngs)
         for name, module in modules.items():
             setattr(self, name, module)
-        if isinstance(turn := config.positions, RotaryConfig) and turn.stored_rotation:
-            self.inverse_frequencies = nnx.Param(rotary_speeds(config.head_size, turn.rope_theta, turn.rope_factor))
+        if isinstance(rotary := config.positions, RotaryConfig) and rotary.stored_rotation:
+            speeds = rotary_speeds(config.head_size, rotary.rope_theta, rotary.rope_factor)
+            self.inverse_frequencies = nnx.Param(speeds)
         if config.norms.norm_placement == "pre":
             self.layer_norm = LayerNorm(config, config.hidden_size)
 
     def rotary_speeds(self, theta: float) -> jax.Array:
         """Return the speeds of rotary positions `[H / 2]`: those that the model's files hold, or those of a base."""
-        turn = expect(self.config.positions, RotaryConfig)
-        if turn.stored_rotation:
+        rotary = expect(self.config.positions, RotaryConfig)
+        if rotary.stored_rotation:
             return jax.lax.stop_gradient(self.inverse_frequencies[...])
-        return rotary_speeds(self.config.head_size, theta, turn.rope_factor)
+        return rotary_speeds(self.config.head_size, theta, rotary.rope_factor)
 
     def __call__(
         self,
@@ -74,22 +75,22 @@ class Encoder(nnx.Module):
         rows = built_by(self.config.stack.builds())().rows(self.config, self)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         is_first = None if self.config.norms.first_layer_norm else np.arange(count) == 0
-        own = tuple(part.of_layers(self.config, plans[0], length, dropout_key is not None) for part in beside)
+        arrays = tuple(part.of_layers(self.config, plans[0], length, dropout_key is not None) for part in beside)
 
-        def planned(plan: AttentionPlan) -> AttentionPlan:
+        def completed(plan: AttentionPlan) -> AttentionPlan:
             for part in beside:
                 plan = part.plan(self, plan, length)
             return plan
 
         def step(plan: AttentionPlan, i: int) -> Step:
-            def run(x: jax.Array, taken: Any) -> tuple[jax.Array, Any]:
-                row, key, is_first, *own = taken
-                graph, layer = rows.layer(i, row)
-                its = plan
-                for part, of_layer in zip(beside, own, strict=True):
-                    its = its if of_layer is None else part.plan_of_layer(its, of_layer)
-                layer = nnx.merge(graph, exchanged(layer, KERNELS, compute))
-                y, probabilities, projected = layer(x, its, is_first, key, compute)
+            def run(x: jax.Array, layer_inputs: Any) -> tuple[jax.Array, Any]:
+                row, key, is_layer_0, *of_beside = layer_inputs
+                graph, params = rows.layer(i, row)
+                layer_plan = plan
+                for part, array in zip(beside, of_beside, strict=True):
+                    layer_plan = layer_plan if array is None else part.plan_of_layer(layer_plan, array)
+                module = nnx.merge(graph, exchanged(params, KERNELS, compute))
+                y, probabilities, projected = module(x, layer_plan, is_layer_0, key, compute)
                 return y, (
                     y if options.output_hidden_states else None,
                     probabilities if options.output_attentions else None,
@@ -101,14 +102,14 @@ class Encoder(nnx.Module):
             return jax.jit(run) if compute.layers == "unroll" else run
 
         period = math.lcm(len(plans), rows.period)
-        steps = [step(planned(plans[i % len(plans)]), i) for i in range(period)]
+        steps = [step(completed(plans[i % len(plans)]), i) for i in range(period)]
         first = last = None
         if at is not None:
-            last = step(planned(plans[(count - 1) % len(plans)].only(at)), count - 1)
-        usual, here = (last, at) if last is not None and count == 1 else (steps[0], None)  # the first layer's
+            last = step(completed(plans[(count - 1) % len(plans)].only(at)), count - 1)
+        plain_step, first_at = (last, at) if last is not None and count == 1 else (steps[0], None)
         for part in beside:
-            first = part.first(self, usual, FirstInputs(x, plans[0], dropout_key, compute, here)) or first
-        layers = Layers(rows, (keys, is_first, *own), count)
+            first = part.first(self, plain_step, FirstInputs(x, plans[0], dropout_key, compute, first_at)) or first
+        layers = Layers(rows, (keys, is_first, *arrays), count)
         y, outputs = layers.run(steps, x, scans=compute.layers == "scan", first=first, last=last)
         if hasattr(self, "layer_norm"):
             y = self.layer_norm(y)

@@ -39,10 +39,10 @@ class EncoderLayer(nnx.Module):
         """Return `[B, S, D]` (`[B, P, D]` with query positions), attention probabilities or None, and projections."""
         keys = (None, None, None) if dropout_key is None else jax.random.split(dropout_key, 3)
         x, probabilities, projected = self.attention(x, plan, is_first, (keys[0], keys[1]), compute)
-        x = self.between(constrained(x, plan), compute, plan.query_positions)
+        x = self.before_last_block(constrained(x, plan), compute, plan.query_positions)
         return constrained(self.mlp(x, keys[2], compute, plan.query_positions), plan), probabilities, projected
 
-    def between(self, x: jax.Array, compute: Compute, at: Positions | None) -> jax.Array:
+    def before_last_block(self, x: jax.Array, compute: Compute, at: Positions | None) -> jax.Array:
         """Return what the last block reads: the output of attention, or of further blocks."""
         return x
 

@@ -16,7 +16,7 @@ from bert_jax.modeling.compute import Compute, matmul
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm, initializer
 from bert_jax.modeling.positions import Positions
-from bert_jax.modeling.stack import ArrayTree, LayerRows, MakeLayers, Stack, unstack
+from bert_jax.modeling.stack import ArrayTree, LayerParams, MakeLayers, Stack, unstack
 from bert_jax.sharding import constrain
 
 
@@ -79,19 +79,19 @@ class MixtureOfExperts(nnx.Module):
         return probabilities * jax.nn.one_hot(chosen, part.num_experts).sum(axis=-2)
 
 
-class RowsOfKinds(LayerRows):
+class ParamsOfKinds(LayerParams):
     """The parameters of layers of two kinds, of which each kind has its own stack; `kinds` has that of each layer."""
 
     def __init__(self, stacks: Sequence[nnx.Module], kinds: Sequence[int], period: int):
         self.period, self.kinds = period, kinds
         self.graphs, self.states = zip(*map(nnx.split, stacks), strict=True)
 
-    def between(self, start: int, stop: int) -> ArrayTree:
+    def slice(self, start: int, stop: int) -> ArrayTree:
         bounds = [(self.kinds[:start].count(kind), self.kinds[:stop].count(kind)) for kind in range(len(self.states))]
         pairs = zip(self.states, bounds, strict=True)
         return tuple(jax.tree.map(lambda leaf, a=a, b=b: leaf[a:b], state) for state, (a, b) in pairs)
 
-    def apart(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
+    def unstacked(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
         kinds = self.kinds[start : start + count]
         own = [iter(unstack(kinds.count(kind), stack)) for kind, stack in enumerate(rows)]
         return [next(own[kind]) for kind in kinds]
@@ -111,6 +111,6 @@ class ExpertsInTurn(Stack):
             "moe_layers": make_layers(with_experts, functools.partial(MixtureOfExperts, config)),
         }
 
-    def rows(self, config: BertConfig, encoder: Any) -> LayerRows:
+    def rows(self, config: BertConfig, encoder: Any) -> LayerParams:
         stacks = (encoder.layers, encoder.moe_layers)
-        return RowsOfKinds(stacks, tuple(map(int, config.has_experts)), _experts(config).moe_every_n_layers)
+        return ParamsOfKinds(stacks, tuple(map(int, config.has_experts)), _experts(config).moe_every_n_layers)

@@ -15,7 +15,7 @@ from bert_jax.sharding import constrain
 
 
 class FeedForward(nnx.Module):
-    """A feed-forward block, `[B, S, I] -> [B, S, I]`: up, activation, down, dropout, residual, LayerNorm.
+    """A feed-forward block, `[B, S, D] -> [B, S, D]`: up, activation, down, dropout, residual, LayerNorm.
 
     `epsilon` is that of its LayerNorm; None = `layer_norm_eps`.
     """
@@ -33,7 +33,7 @@ class FeedForward(nnx.Module):
         """Make further projections to the width `F`, in kinds of blocks that have them."""
 
     def inner(self, x: jax.Array, compute: Compute) -> jax.Array:
-        """Return what `down` projects: `[B, S, I] -> [B, S, F]`."""
+        """Return what `down` projects: `[B, S, D] -> [B, S, F]`, where F is `intermediate_size`."""
         return ACTIVATIONS[self.config.hidden_act](constrain(self.up(x, compute), "batch", None, "mlp"))
 
     def __call__(

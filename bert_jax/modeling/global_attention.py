@@ -14,7 +14,7 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling.attention import DropoutKeys, SelfAttention, attention_projections
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
-from bert_jax.modeling.backends import by_xla, heads_apart, heads_together, random_words
+from bert_jax.modeling.backends import by_xla, merge_heads, random_words, split_heads
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.positions import Positions
 from bert_jax.sharding import constrain
@@ -63,9 +63,9 @@ def global_rows(
     mask = dataclasses.replace(mask, window=None)
     plan = AttentionPlan("xla", mask, None).only(mask.global_queries(length))
     words = random_words(config, batch, dropout_key)
-    query, key, value = (x.swapaxes(1, 2) for x in heads_apart(plan, projected, config))
+    query, key, value = (x.swapaxes(1, 2) for x in split_heads(plan, projected, config))
     context, probabilities = by_xla(plan, query, key, value, config, words, compute)
-    return heads_together(context), probabilities
+    return merge_heads(context), probabilities
 
 
 def put_rows(x: jax.Array, rows: jax.Array, mask: AttentionMask, at: Positions | None) -> jax.Array:

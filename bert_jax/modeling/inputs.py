@@ -13,15 +13,15 @@ class Inputs:
     Attributes:
         input_ids: ids of the tokens, `[B, S]`.
         attention_mask: `[B, S]`, 1 for tokens, 0 for padding; None means no padding.
-        token_type_ids: `[B, S]`, segment ids; None means 0. For BigBird's span head, None or a row of 0 means 0 for the
-            question and 1 for the rest.
+        token_type_ids: `[B, S]`, 0 for tokens of the first text, 1 for those of the second; None means 0. For BigBird's
+            span head, None or a row of 0 means 0 for the question and 1 for the rest.
         position_ids: `[B, S]`, positions, from 0 in every family. None means 0, 1, ...; in a family with a
             `position_offset` it means the number of earlier tokens that are not padding.
         masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
         masked_labels: `[B, P]`, the original tokens at these positions. If given, the output has losses instead of
             masked-LM logits, which takes a fraction of the memory.
-        segment_ids: `[B, S]`, for packed rows, in place of `attention_mask`: tokens attend only to tokens with the same
-            number. Padding has a number of its own.
+        segment_ids: `[B, S]`, for packed rows, in place of `attention_mask`: numbers of examples; tokens attend only to
+            tokens of the same example. Padding has a number of its own.
         cls_positions: `[B, M]`, the first position of each example in packed rows. Sequence outputs are then computed
             for each example. None means the first token.
         task_type_ids: `[B, S]`, ids of ERNIE's tasks; None means 0.

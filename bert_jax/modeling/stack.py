@@ -19,11 +19,11 @@ from bert_jax.modeling.positions import Positions
 
 ArrayTree = Any  # a tree of arrays
 Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # of `jax.lax.scan`: a layer
-# Of a number of layers, and of their last block where it is not a `FeedForward`: the layers, stacked.
+# (number of layers, class of their last block in place of `FeedForward`) -> the layers, stacked
 MakeLayers = Callable[..., nnx.Module]
 
 
-class LayerRows:
+class LayerParams:
     """The parameters of layers that have their own: row i of the arrays, stacked `[L, ...]`, is the i-th layer's."""
 
     period = 1  # kinds of layers, in alternation
@@ -31,12 +31,12 @@ class LayerRows:
     def __init__(self, layers: nnx.Module):
         self.graph, self.state = nnx.split(layers)
 
-    def between(self, start: int, stop: int) -> ArrayTree:
+    def slice(self, start: int, stop: int) -> ArrayTree:
         """Return what a scan over the layers `start` to `stop` takes: arrays whose leading axis it scans."""
         return jax.tree.map(lambda leaf: leaf[start:stop], self.state)
 
-    def apart(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
-        """Return `count` layers' rows of what `between` returned; the first is that of the layer `start`."""
+    def unstacked(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
+        """Return `count` layers' rows of what `slice` returned; the first is that of the layer `start`."""
         return unstack(count, rows)
 
     def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef, ArrayTree]:
@@ -52,9 +52,9 @@ class Stack:
         """Return the modules of the encoder that hold the layers, by name."""
         return {"layers": make_layers(config.num_hidden_layers)}
 
-    def rows(self, config: BertConfig, encoder: Any) -> LayerRows:
+    def rows(self, config: BertConfig, encoder: Any) -> LayerParams:
         """Return the parameters of the layers that `build` made."""
-        return LayerRows(encoder.layers)
+        return LayerParams(encoder.layers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Layers:
         count: the number of layers.
     """
 
-    def __init__(self, rows: LayerRows, others: tuple[Any, ...], count: int):
+    def __init__(self, rows: LayerParams, others: tuple[Any, ...], count: int):
         self.rows, self.others, self.count = rows, others, count
 
     def run(
@@ -119,50 +119,54 @@ class Layers:
         """
         period, outputs = len(steps), []
 
-        def one_by_one(x: jax.Array, start: int, stop: int) -> jax.Array:
-            for i, taken in enumerate(self._apart(self._between(start, stop), start, stop - start), start=start):
+        def unrolled(x: jax.Array, start: int, stop: int) -> jax.Array:
+            for i, layer_inputs in enumerate(
+                self._unstacked(self._slice(start, stop), start, stop - start), start=start
+            ):
                 step = steps[i % period]
                 if last is not None and i == self.count - 1:
                     step = last
                 if first is not None and i == 0:
                     step = first
-                x, y = step(x, taken)
+                x, y = step(x, layer_inputs)
                 outputs.append(y)
             return x
 
-        alone = min(period, self.count) if scans and first is not None else 0
-        whole = (self.count - alone) // period * period if scans else 0
-        if alone:
-            x = one_by_one(x, 0, alone)
-        if whole:
-            x, ys = self._scan(steps, x, alone, alone + whole)
-            outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(whole)]
-        return one_by_one(x, alone + whole, self.count), outputs
+        before = min(period, self.count) if scans and first is not None else 0
+        scanned = (self.count - before) // period * period if scans else 0
+        if before:
+            x = unrolled(x, 0, before)
+        if scanned:
+            x, ys = self._scan(steps, x, before, before + scanned)
+            outputs += [jax.tree.map(lambda leaf, i=i: leaf[i], ys) for i in range(scanned)]
+        return unrolled(x, before + scanned, self.count), outputs
 
     def _scan(self, steps: Sequence[Step], x: jax.Array, start: int, stop: int) -> tuple[jax.Array, Any]:
-        """Return the hidden state after the layers, and their outputs stacked. A turn of the scan runs each step."""
-        period, layers = len(steps), self._between(start, stop)
+        """Return the hidden state after the layers, and their outputs stacked. A repetition runs each step."""
+        period, layers = len(steps), self._slice(start, stop)
         if period == 1:
             return jax.lax.scan(steps[0], x, layers)
 
-        def turn(x: jax.Array, layers: Any) -> tuple[jax.Array, Any]:
+        def repetition(x: jax.Array, layers: Any) -> tuple[jax.Array, Any]:
             ys = []
-            for step, taken in zip(steps, self._apart(layers, start, period), strict=True):
-                x, y = step(x, taken)
+            for step, layer_inputs in zip(steps, self._unstacked(layers, start, period), strict=True):
+                x, y = step(x, layer_inputs)
                 ys.append(y)
             return x, jax.tree.map(lambda *leaves: jnp.stack(leaves), *ys)
 
-        turns = (stop - start) // period
-        x, ys = jax.lax.scan(turn, x, jax.tree.map(lambda leaf: leaf.reshape(turns, -1, *leaf.shape[1:]), layers))
+        repetitions = (stop - start) // period
+        x, ys = jax.lax.scan(
+            repetition, x, jax.tree.map(lambda leaf: leaf.reshape(repetitions, -1, *leaf.shape[1:]), layers)
+        )
         return x, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ys)
 
-    def _between(self, start: int, stop: int) -> tuple[Any, ...]:
-        return self.rows.between(start, stop), *jax.tree.map(lambda leaf: leaf[start:stop], self.others)
+    def _slice(self, start: int, stop: int) -> tuple[Any, ...]:
+        return self.rows.slice(start, stop), *jax.tree.map(lambda leaf: leaf[start:stop], self.others)
 
-    def _apart(self, layers: tuple[Any, ...], start: int, count: int) -> list[tuple[Any, ...]]:
+    def _unstacked(self, layers: tuple[Any, ...], start: int, count: int) -> list[tuple[Any, ...]]:
         rows, *others = layers
         apart = [[None] * count if x is None else [x[i] for i in range(count)] for x in others]
-        return list(zip(self.rows.apart(rows, start, count), *apart, strict=True))
+        return list(zip(self.rows.unstacked(rows, start, count), *apart, strict=True))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

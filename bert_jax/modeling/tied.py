@@ -9,20 +9,20 @@ import numpy as np
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.stack import ArrayTree, LayerRows, MakeLayers, Stack
+from bert_jax.modeling.stack import ArrayTree, LayerParams, MakeLayers, Stack
 
 
-class TiedRows(LayerRows):
+class TiedParams(LayerParams):
     """The parameters of layers that share rows, which nothing copies: each layer takes its row of the arrays."""
 
     def __init__(self, layers: nnx.Module, rows: Sequence[int]):
         super().__init__(layers)
         self.rows = np.array(rows)
 
-    def between(self, start: int, stop: int) -> ArrayTree:
+    def slice(self, start: int, stop: int) -> ArrayTree:
         return self.rows[start:stop]
 
-    def apart(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
+    def unstacked(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
         return list(rows)
 
     def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef, ArrayTree]:
@@ -36,5 +36,5 @@ class Tied(Stack):
     def build(self, config: BertConfig, make_layers: MakeLayers) -> dict[str, nnx.Module]:
         return {"layers": make_layers(config.num_parameter_rows)}
 
-    def rows(self, config: BertConfig, encoder: Any) -> LayerRows:
-        return TiedRows(encoder.layers, config.parameter_rows)
+    def rows(self, config: BertConfig, encoder: Any) -> LayerParams:
+        return TiedParams(encoder.layers, config.parameter_rows)
