@@ -175,7 +175,7 @@ def test_a_changed_package_answers_by_no_program_from_before(tmp_path, named):
 
     before = answer()
     assert any(entries_folder(named).iterdir()) and answer() == before
-    source = package / "config" / "encoder_config.py"
+    source = package / "config" / "attention.py"
     changed = source.read_text().replace("if i % self.global_every", "if i % self.global_every == 1")
     assert changed != source.read_text()
     source.write_text(changed)

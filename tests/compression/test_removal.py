@@ -177,7 +177,7 @@ def test_a_longformer_keeps_the_windows_of_its_layers_and_the_projections_of_its
     windows = {"attention_windows": (1, 2, 1, 4), "max_global_tokens": 3}
     config, params = small("longformer", **windows)
     smaller, pruned = removal.keep_layers(config, params, [1, 3])
-    assert (smaller.windows, smaller.attention_windows) == ((2, 4), (2, 4))
+    assert (smaller.windows, smaller.attention.attention_windows) == ((2, 4), (2, 4))
     smaller, pruned = removal.keep_heads(config, params, HEADS)
     assert pruned["encoder"]["layers"]["attention"]["global_query"]["kernel"].shape == (4, 32, 24)
 
@@ -185,7 +185,7 @@ def test_a_longformer_keeps_the_windows_of_its_layers_and_the_projections_of_its
 def test_the_separator_is_renumbered():
     config, params = small("longformer", sep_token_id=7)
     smaller, _ = removal.keep_pieces(config, params, np.array([0, 1, 5, 7, 9]), 1)
-    assert (smaller.sep_token_id, small("bert")[0].sep_token_id) == (3, None)
+    assert (smaller.attention.sep_token_id, small("bert")[0].attention.sep_token_id) == (3, None)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

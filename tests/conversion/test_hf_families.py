@@ -438,7 +438,7 @@ def test_a_deberta_that_is_not_known_is_refused(changes, message):
 )
 def test_a_eurobert_that_is_not_known_is_refused(changes, message):
     hf = {"model_type": "eurobert", "vocab_size": VOCABULARY} | CONFIGS["eurobert"]
-    assert BertConfig.from_hf(hf | {"rope_theta": 250000.0}).rope_theta == 250000.0
+    assert BertConfig.from_hf(hf | {"rope_theta": 250000.0}).positions.rope_theta == 250000.0
     with pytest.raises(InputError) as error:
         BertConfig.from_hf(hf | changes)
     assert str(error.value).startswith("config.json: ") and message in str(error.value)
@@ -446,7 +446,7 @@ def test_a_eurobert_that_is_not_known_is_refused(changes, message):
 
 def test_a_deberta_with_talking_heads_is_refused():
     hf = {"model_type": "deberta", "vocab_size": VOCABULARY} | CONFIGS["deberta"]
-    assert BertConfig.from_hf(hf | {"talking_head": False}).key_bias is False
+    assert BertConfig.from_hf(hf | {"talking_head": False}).attention.key_bias is False
     with pytest.raises(InputError, match=r"config\.json: talking_head: expected False, found True: attention heads"):
         BertConfig.from_hf(hf | {"talking_head": True})
 
@@ -465,7 +465,7 @@ def test_the_files_of_debertas_authors(tmp_path, family):
               "mask_predictions.dense.weight": torch.zeros(48, 48)}  # fmt: skip
     torch.save(model.state_dict() | others, tmp_path / "pytorch_model.bin")
     ours, inputs = from_pretrained(tmp_path, head="masked_lm"), batch(model, "masked_lm", padded=False)
-    assert (ours.missing, ours.config.legacy) == ((), False)
+    assert (ours.missing, ours.config.heads.legacy) == ((), False)
     assert relative(ours(**inputs).logits, run(model, inputs).logits) < 1e-5
 
 

@@ -249,7 +249,7 @@ def test_what_a_model_does_not_have_is_refused(tmp_path):
 def test_a_longformer_that_is_not_known_is_refused(changes, message):
     hf = {"model_type": "longformer", "num_hidden_layers": 3, "num_attention_heads": 2, "hidden_act": "gelu",
           "hidden_size": 8, "layer_norm_eps": 1e-5}  # fmt: skip
-    assert BertConfig.from_hf(hf).attention_windows == (256,)
+    assert BertConfig.from_hf(hf).attention.attention_windows == (256,)
     with pytest.raises(InputError) as error:
         BertConfig.from_hf(hf | changes)
     assert message in str(error.value)
@@ -266,7 +266,7 @@ def test_a_longformer_that_is_not_known_is_refused(changes, message):
 )
 def test_a_big_bird_that_is_not_known_is_refused(changes, message):
     hf = {"model_type": "big_bird", "num_attention_heads": 12, "hidden_act": "gelu_new"}
-    assert BertConfig.from_hf(hf).longest_full == 704
+    assert BertConfig.from_hf(hf).attention.longest_full == 704
     with pytest.raises(InputError) as error:
         BertConfig.from_hf(hf | changes)
     assert message in str(error.value)
