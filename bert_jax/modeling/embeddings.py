@@ -68,7 +68,7 @@ class Embeddings(nnx.Module):
             return table[inputs.position_ids + offset]
         if not offset:
             return table[: input_ids.shape[1]]
-        # As in RoBERTa: positions count only tokens, and padding takes the row before the first position.
+        # Positions count only tokens, and padding takes the row before the first position.
         is_token = (input_ids != self.config.pad_token_id).astype(jnp.int32)
         return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
 

@@ -13,8 +13,8 @@ class Inputs:
     Attributes:
         input_ids: ids of the tokens, `[B, S]`.
         attention_mask: `[B, S]`, 1 for tokens, 0 for padding; None means no padding.
-        token_type_ids: `[B, S]`, 0 for tokens of the first text, 1 for those of the second; None means 0. For BigBird's
-            span head, None or a row of 0 means 0 for the question and 1 for the rest.
+        token_type_ids: `[B, S]`, 0 for tokens of the first text, 1 for those of the second; None means 0. For a span
+            head that leaves out the question, None or a row of 0 means 0 for the question and 1 for the rest.
         position_ids: `[B, S]`, positions, from 0 in every family. None means 0, 1, ...; in a family with a
             `position_offset` it means the number of earlier tokens that are not padding.
         masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
@@ -24,8 +24,8 @@ class Inputs:
             tokens of the same example. Padding has a number of its own.
         cls_positions: `[B, M]`, the first position of each example in packed rows. Sequence outputs are then computed
             for each example. None means the first token.
-        task_type_ids: `[B, S]`, ids of ERNIE's tasks; None means 0.
-        global_attention_mask: `[B, S]`, 1 for tokens with global attention (Longformer); a row takes the first
+        task_type_ids: `[B, S]`, ids of tasks; None means 0.
+        global_attention_mask: `[B, S]`, 1 for tokens with global attention; a row takes the first
             `config.attention.max_global_tokens`. None means those of the head (`bert_jax.modeling.global_tokens`).
         word_positions: `[B, W]`, the token of each word of a text (zero-shot NER); 0 for padding, which comes last.
         type_positions: `[B, T]`, the token of each entity type (zero-shot NER); 0 for padding.

@@ -73,7 +73,7 @@ def beside_of(config: BertConfig) -> tuple[Beside, ...]:
 def head_of(config: BertConfig, name: str) -> Head:
     """Return the head of a name."""
     if name == "question_answering" and config.heads.span_head == "feed_forward":
-        from bert_jax.modeling.big_bird_spans import SpanAfterQuestionHead
+        from bert_jax.modeling.spans_after_question import SpanAfterQuestionHead
 
         return SpanAfterQuestionHead()
     if name == "sparse_embedding" and config.pooling == "lexical":
