@@ -136,7 +136,7 @@ def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, not
 def run_convert(args: argparse.Namespace) -> None:
     """Convert a model directory."""
     from bert_jax.conversion.huggingface import convert
-    from bert_jax.conversion.opening import is_encoder_decoder
+    from bert_jax.conversion.model_kinds import is_encoder_decoder
     from bert_jax.errors import InputError, did_you_mean
     from bert_jax.families import FAMILIES
     from bert_jax.tokenization import has_tokenizer, load_tokenizer

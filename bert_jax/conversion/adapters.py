@@ -4,6 +4,7 @@ Hu et al. 2021 (arXiv:2106.09685), section 4.1: a dense layer with weight `W [ou
 """
 
 import contextlib
+import dataclasses
 import math
 import re
 from collections.abc import Iterator
@@ -12,16 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import storage
+from bert_jax.conversion.checkpoint import Checkpoint
 from bert_jax.conversion.formats import safetensors_files, torch_files
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
+from bert_jax.conversion.infer_config import classes_shown, with_classes
+from bert_jax.conversion.model_kinds import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
+from bert_jax.conversion.sentence_transformers import read_layout
+from bert_jax.conversion.tensor_names import canonical_names
 from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError, printable
+from bert_jax.families import FAMILIES
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.adapter import ADAPTER
 from bert_jax.storage import hub
+from bert_jax.tokenization import has_tokenizer
 
-_CONFIG = "adapter_config.json"
-_FILES = {"adapter_model.safetensors": safetensors_files.open_tensors, "adapter_model.bin": torch_files.open_tensors}
+_OPENERS = (safetensors_files.open_tensors, torch_files.open_tensors)  # of `ADAPTER_WEIGHTS`
+_FILES = dict(zip(ADAPTER_WEIGHTS, _OPENERS, strict=True))
 _PREFIX = "base_model.model."
 # peft's task type -> suffix of the Hugging Face class.
 _HEADS = {
@@ -50,14 +58,60 @@ class Adapter(NamedTuple):
     updates: Tensors
 
 
-def is_adapter(directory: storage.Path) -> bool:
-    """Return whether a directory has an adapter: its config, and its weights or none of a model.
+class AdapterFiles(NamedTuple):
+    """An adapter and its base model.
 
-    As in transformers with peft, an adapter counts where a model's weights are beside it.
+    Attributes:
+        directory: the directory of the adapter.
+        content: the content of its `adapter_config.json`.
+        base: the directory of the base model.
     """
-    if not (directory / _CONFIG).exists():
-        return False
-    return any((directory / name).exists() for name in _FILES) or not is_weights(directory)
+
+    directory: storage.Path
+    content: dict[str, Any]
+    base: storage.Path
+
+
+def find_adapter(directory: storage.Path, base: storage.PathLike | None) -> AdapterFiles:
+    """Read the config of an adapter, and find its base model: `base`, or else the one that the config names.
+
+    Raises:
+        InputError: the adapter is not LoRA, or there is no base model, or it is an adapter too.
+    """
+    content = read_config(directory)
+    found = base_directory(directory, content, base)
+    if layout := read_layout(found):
+        found = layout.transformer
+    # The base may be the weights beside the adapter.
+    is_beside = is_weights(directory) and found.is_same(directory)
+    if is_adapter(found) and not is_beside:
+        raise InputError(f"{directory}: expected a base model that is no adapter, found one in {found}")
+    return AdapterFiles(directory, content, found)
+
+
+def merge_adapter(base: Checkpoint, files: AdapterFiles, stack: contextlib.ExitStack) -> Checkpoint:
+    """Merge an adapter into its base model, whose tensors have the names of the family.
+
+    Args:
+        base: the base model.
+        files: the adapter.
+        stack: closes its file.
+
+    Raises:
+        InputError: the adapter is damaged, or does not fit the base model.
+    """
+    names, hf = base.names, base.hf
+    adapter = stack.enter_context(open_adapter(files.directory, files.content))
+    replaced, updates = (canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
+    tensors = merged(base.tensors, replaced, updates, adapter.where)
+    if saved := architecture(files.content, FAMILIES[hf["model_type"]].classes):
+        hf = hf | {"architectures": [saved]}
+    shown = classes_shown(names, names.head_of(saved or "") or "", tensors)
+    if shown and any(shown.name in part for part in (replaced, updates)):
+        hf = with_classes(hf, shown.value)
+    tokenizer = files.directory if has_tokenizer(files.directory) else files.base
+    weights = dataclasses.replace(base.weights, tensors=tensors, where=adapter.where)
+    return base.replace(hf=hf, weights=weights, tokenizer=tokenizer)
 
 
 def read_config(directory: storage.Path) -> dict[str, Any]:
@@ -66,7 +120,7 @@ def read_config(directory: storage.Path) -> dict[str, Any]:
     Raises:
         InputError: the adapter is not LoRA, or a value has the wrong type.
     """
-    where = directory / _CONFIG
+    where = directory / ADAPTER_CONFIG
     content = storage.read_json(where)
     if "peft_type" not in content:
         raise InputError(f"{where}: expected peft_type, found none")
@@ -99,7 +153,9 @@ def base_directory(directory: storage.Path, content: dict[str, Any], base: stora
         return hub.locate(base)
     name = content.get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
-        raise InputError(f"{directory / _CONFIG}: expected base_model_name_or_path, found {printable(repr(name), 60)}")
+        raise InputError(
+            f"{directory / ADAPTER_CONFIG}: expected base_model_name_or_path, found {printable(repr(name), 60)}"
+        )
     for path in (storage.Path(name), directory / name):
         if path.is_dir():
             return path
@@ -142,7 +198,7 @@ def open_adapter(directory: storage.Path, content: dict[str, Any]) -> Iterator[A
     """
     name = next((name for name in _FILES if (directory / name).exists()), None)
     if name is None:
-        raise InputError(f"{directory}: expected {' or '.join(_FILES)} beside {_CONFIG}, found neither")
+        raise InputError(f"{directory}: expected {' or '.join(_FILES)} beside {ADAPTER_CONFIG}, found neither")
     where = directory / name
     with _FILES[name](where) as tensors:
         names = {_layer_name(name): tensor for name, tensor in tensors.items()}
@@ -186,7 +242,7 @@ def _of_layer(patterns: dict[str, float] | None, layer: str, usual: float) -> fl
             if re.match(rf"(.*\.)?({pattern})$", layer):
                 return value
         except re.error:
-            raise InputError(f"{_CONFIG}: expected the name of a layer, found {pattern!r}") from None
+            raise InputError(f"{ADAPTER_CONFIG}: expected the name of a layer, found {pattern!r}") from None
     return usual
 
 

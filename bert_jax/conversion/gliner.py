@@ -7,6 +7,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.formats.lazy_tensors import Tensors
+from bert_jax.conversion.model_kinds import GLINER_FILE
 from bert_jax.conversion.slots import GLINER_ENCODER
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
@@ -14,7 +15,6 @@ from bert_jax.model_files.gliner import GLINER
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
-GLINER_FILE = "gliner_config.json"
 _FIELDS = {field.name for field in dataclasses.fields(GlinerConfig)} - {"carried"}
 # Written from the config of the model, or fixed.
 _NOT_CARRIED = {"encoder_config", "vocab_size", "model_type", "transformers_version", "dtype", "torch_dtype"}
@@ -35,14 +35,13 @@ class GlinerFiles(NamedTuple):
     where: storage.Path
     tokenizer: storage.Path
 
+    def encoder_tensors(self, tensors: Tensors) -> Tensors:
+        """Rename the tensors of the encoder to those of a bare encoder; others keep their names."""
+        return {name.removeprefix(GLINER_ENCODER): tensor for name, tensor in tensors.items()}
 
-def is_gliner(path: storage.PathLike) -> bool:
-    """Return whether a directory, or a name on the hub, is a GLiNER."""
-    return (hub.locate(path) / GLINER_FILE).exists()
 
-
-def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> GlinerFiles | None:
-    """Read the description of a GLiNER in a directory; None if there is no `gliner_config.json`.
+def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> GlinerFiles:
+    """Read the description of a GLiNER in a directory with a `gliner_config.json`.
 
     Args:
         root: the directory.
@@ -52,8 +51,6 @@ def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> Gli
         InputError: a value is invalid or not supported, or there is no description of the encoder or no tokenizer.
     """
     where = root / GLINER_FILE
-    if not root.is_dir() or not where.exists():
-        return None
     content = storage.read_json(where, unique_keys=True)
     check_keys(content, GLINER, where)
     given = {name: content[name] for name in _FIELDS if content.get(name) is not None}
@@ -94,11 +91,6 @@ def _encoder_directory(
         return hub.locate(name)
     except InputError as error:
         raise InputError(f"{where}: expected {lacking}, found {printable(repr(name), 60)}. {error}") from None
-
-
-def encoder_tensors(tensors: Tensors) -> Tensors:
-    """Rename the tensors of a GLiNER's encoder to those of a bare encoder; others keep their names."""
-    return {name.removeprefix(GLINER_ENCODER): tensor for name, tensor in tensors.items()}
 
 
 def gliner_json(config: BertConfig, described: dict[str, Any], tokenizer: Any) -> dict[str, Any]:

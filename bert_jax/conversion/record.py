@@ -5,8 +5,7 @@ import json
 from typing import Any
 
 from bert_jax import storage
-
-RECORD = "bert_jax.json"  # beside the weights; transformers ignores it
+from bert_jax.conversion.model_kinds import RECORD
 
 
 def write_record(directory: storage.Path, **entries: Any) -> None:

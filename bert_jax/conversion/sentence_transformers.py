@@ -1,13 +1,16 @@
 """Read the files of sentence-transformers: `modules.json`, `1_Pooling/`, `sentence_bert_config.json`, ..."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import POOLINGS, EmbeddingLayer
+from bert_jax.conversion.embedding_layers import read_layer
+from bert_jax.conversion.model_kinds import has_modules
+from bert_jax.conversion.module_files import EmbeddingModule, checked_object, optional_boolean, optional_integer
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, SIMILARITIES, TextSettings
+from bert_jax.conversion.torch_activations import read_activation
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.head_names import EMBEDDING_HEADS
 from bert_jax.model_files import FileKey, check_keys
@@ -22,19 +25,12 @@ POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-# Class of torch.nn -> our name of the activation.
-TORCH_ACTIVATIONS = {
-    "Identity": "identity", "Tanh": "tanh", "Sigmoid": "sigmoid", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu",
-    "ELU": "elu", "LeakyReLU": "leaky_relu", "Softplus": "softplus", "Mish": "mish", "Softmax": "softmax",
-}  # fmt: skip
 _TRANSFORMERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TRANSFORMER_CONFIGS = tuple(f"sentence_{name}_config.json" for name in _TRANSFORMERS)
 _ARGUMENTS: dict[str, tuple[FileKey, ...]] = dict.fromkeys(
     ("model_args", "model_kwargs", "config_args", "config_kwargs"), tables.MODEL_ARGS
 )
 _ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKENIZER_ARGS)
-# Keys of config.json in which cross-encoders name their activation.
-ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 MODULE_PREFIX = "sentence_transformers.models."
 # Classes of Transformer modules in Python files of a directory, which are never run -> the family that has them.
 _OWN_TRANSFORMERS = {"custom_st.Transformer": "jina_embeddings_v3"}
@@ -52,17 +48,6 @@ _SIMILARITIES = {"sparse_embedding": ("dot", SIMILARITIES), "multi_vector": ("ma
 _PACKAGES = ("sentence_transformers.", "pylate.")
 # Head -> the task of its Transformer.
 _TRANSFORMER_TASKS = {"sequence_classification": "sequence-classification", "sparse_embedding": "fill-mask"}
-
-
-class EmbeddingModule(NamedTuple):
-    """A module of modules.json: its class and its directory."""
-
-    type: str
-    folder: storage.Path
-
-    @property
-    def kind(self) -> str:
-        return self.type.rsplit(".", 1)[-1]
 
 
 class ModuleLayout(NamedTuple):
@@ -105,14 +90,13 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
     Raises:
         InputError: a file is damaged, or asks for something that is not supported.
     """
-    listed = (root / "modules.json").exists()
-    if not listed and not (root / "1_Pooling").exists():
+    if not has_modules(root):
         return None
     default = (
         EmbeddingModule(f"{MODULE_PREFIX}Transformer", root),
         EmbeddingModule(f"{MODULE_PREFIX}Pooling", root / "1_Pooling"),
     )
-    modules = _modules(root) if listed else default
+    modules = _modules(root) if (root / "modules.json").exists() else default
     where = root / "config_sentence_transformers.json"
     content = storage.read_json(where) if where.exists() else {}
     model_type = "SentenceTransformer" if content.get("model_type") is None else content["model_type"]
@@ -133,7 +117,7 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
         max_active_dims=optional_integer(content, "max_active_dims", where),
         truncate_dim=optional_integer(content, "truncate_dim", where),
         cross_encoder=cross,
-        activation=read_activation(content["activation_fn"], where, "softmax") if content.get("activation_fn") else "",
+        activation=_activation(content, where),
     )
     return layout._replace(settings=settings)
 
@@ -178,54 +162,11 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
     folders = {}
     for number, module in enumerate(behind):
         width = layers[-1].features if layers else config.sentence_embedding_size
-        layers.append(_layer(module, width))
+        layers.append(read_layer(module, width))
         if layers[-1].kind in ("dense", "layer_norm"):
             folders[number] = module.folder
     settings = dataclasses.replace(layout.settings, include_prompt=include_prompt)
     return EmbeddingSettings(config.replace(embedding_layers=tuple(layers)), settings, folders)
-
-
-def check_cross_encoder(layout: ModuleLayout) -> None:
-    """Raise InputError when a cross-encoder has modules besides its Transformer."""
-    where = layout.root / "modules.json"
-    kinds = [module_kind(module, where) for module in layout.modules]
-    if kinds != ["Transformer"]:
-        raise InputError(f"{where}: expected only a Transformer in a cross-encoder, found {', '.join(kinds)}")
-
-
-def cross_encoder_activation(hf: Mapping[str, Any], where: storage.Path) -> str:
-    """Return the activation that the config.json of a cross-encoder names, or "".
-
-    Raises:
-        InputError: the activation is not known.
-    """
-    said, older = (hf.get(key) for key in ACTIVATION_KEYS)
-    if isinstance(said, dict):
-        check_keys(said, tables.CROSS_ENCODER, f"{where}: sentence_transformers")
-        if said.get("activation_fn"):
-            return read_activation(said["activation_fn"], where, "softmax")
-    elif said is not None:
-        raise InputError(f"{where}: sentence_transformers: expected an object, found {type(said).__name__}")
-    return read_activation(older, where, "softmax") if older else ""
-
-
-def read_activation(path: Any, where: object, *more: str) -> str:
-    """Return our name of an activation that a file names as a class of torch.nn.
-
-    Args:
-        path: the name in the file, such as `torch.nn.modules.activation.Tanh`.
-        where: the file, for messages.
-        more: activations that are allowed besides `LAYER_ACTIVATIONS`.
-
-    Raises:
-        InputError: the activation is not known or not allowed.
-    """
-    name = path.rsplit(".", 1)[-1] if isinstance(path, str) and path.startswith("torch.") else ""
-    found = TORCH_ACTIVATIONS.get(name, "")
-    if not found or (found == "softmax" and "softmax" not in more):
-        known = ", ".join(name for name in TORCH_ACTIVATIONS if name != "Softmax" or more)
-        raise InputError(f"{where}: activation: expected a class of torch.nn ({known}), found {path!r}")
-    return found
 
 
 def _modules(root: storage.Path) -> tuple[EmbeddingModule, ...]:
@@ -250,13 +191,6 @@ def module_kind(module: EmbeddingModule, where: object, family: str = "") -> str
     if module.kind not in _KINDS or not module.type.startswith(_PACKAGES):
         raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
     return module.kind
-
-
-def checked_object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
-    """Read a JSON object and check its keys; return it with its path. A missing file is an empty object."""
-    content = storage.read_json(path) if path.exists() else {}
-    check_keys(content, table, path)
-    return content, path
 
 
 def transformer_config(folder: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
@@ -293,6 +227,11 @@ def _of_transformer(folder: storage.Path, head: str) -> dict[str, Any]:
         raise InputError(f"{where}: default_task: expected the name of a task, found {task!r}")
     lowercase = optional_boolean(content, "do_lower_case", False, where)
     return {"max_length": limit, "task": task, "lowercase": lowercase}
+
+
+def _activation(content: dict[str, Any], where: storage.Path) -> str:
+    """Read the activation of a cross-encoder's logits; "" if the file names none."""
+    return read_activation(content["activation_fn"], where, "softmax") if content.get("activation_fn") else ""
 
 
 def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:
@@ -334,60 +273,3 @@ def _pooling(folder: storage.Path, config: BertConfig) -> tuple[list[str], bool]
         if optional_integer(content, key, where) not in (None, config.hidden_size):
             raise InputError(f"{where}: {key}: expected {config.hidden_size} as config.json says, found {content[key]}")
     return modes, optional_boolean(content, "include_prompt", True, where)
-
-
-def _layer(module: EmbeddingModule, width: int) -> EmbeddingLayer:
-    """Read the config of a module after the Pooling, whose input has `width` dimensions."""
-    table = {"Dense": tables.DENSE, "LayerNorm": tables.LAYER_NORM, "Dropout": tables.DROPOUT}
-    content, where = checked_object(module.folder / "config.json", table.get(module.kind, tables.NORMALIZE))
-    if module.kind == "Normalize":
-        return EmbeddingLayer("normalize", width, width)
-    if module.kind == "Dropout":
-        rate = content.get("dropout", 0.2)
-        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate < 1:
-            raise InputError(f"{where}: dropout: expected a rate in [0, 1), found {rate!r}")
-        return EmbeddingLayer("dropout", width, width, rate=float(rate))
-    if module.kind == "Dense":
-        return read_dense(module, width, tables.DENSE)
-    _check_width(optional_integer(content, "dimension", where), width, where)
-    return EmbeddingLayer("layer_norm", width, width)
-
-
-def read_dense(module: EmbeddingModule, width: int, table: tuple[FileKey, ...]) -> EmbeddingLayer:
-    """Read the config of a Dense, whose input has `width` dimensions.
-
-    Raises:
-        InputError: a value does not fit, or is not supported.
-    """
-    content, where = checked_object(module.folder / "config.json", table)
-    _check_width(optional_integer(content, "in_features", where), width, where)
-    features = optional_integer(content, "out_features", where)
-    if features is None:
-        raise InputError(f"{where}: expected out_features, found none")
-    return EmbeddingLayer(
-        "dense",
-        width,
-        features,
-        bias=optional_boolean(content, "bias", True, where),
-        activation=read_activation(content.get("activation_function", "torch.nn.Tanh"), where),
-        residual=optional_boolean(content, "use_residual", False, where),
-    )
-
-
-def _check_width(inputs: int | None, width: int, where: object) -> None:
-    if inputs != width:
-        raise InputError(f"{where}: expected {width} inputs, the output size of the module before, found {inputs}")
-
-
-def optional_integer(content: Mapping[str, Any], key: str, where: object) -> int | None:
-    value = content.get(key)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise InputError(f"{where}: {key} must be a positive integer, found {value!r}")
-    return value
-
-
-def optional_boolean(content: Mapping[str, Any], key: str, default: bool, where: object) -> bool:
-    value = content.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise InputError(f"{where}: {key} must be true or false, found {value!r}")
-    return default if value is None else value

@@ -10,11 +10,11 @@ from bert_jax.conversion.multi_vector_encoders import multi_vector_json
 from bert_jax.conversion.sentence_transformers import (
     MODULE_PREFIX,
     POOLING_KEYS,
-    TORCH_ACTIVATIONS,
     TRANSFORMER_CONFIGS,
 )
 from bert_jax.conversion.sparse_encoders import splade_pooling_json
 from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.conversion.torch_activations import TORCH_ACTIVATIONS
 
 _ON_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
 _SPARSE_PREFIX = "sentence_transformers.sparse_encoder.models."

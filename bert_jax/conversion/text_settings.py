@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from bert_jax.conversion.generated import Generated
-from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
-from bert_jax.data.finetuning.entity_markers import RelationSettings
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.tokenization.added_tokens import with_special_tokens
+
+if TYPE_CHECKING:
+    from bert_jax.conversion.generated import Generated
+    from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
+    from bert_jax.data.finetuning.entity_markers import RelationSettings
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 MULTI_VECTOR_SIMILARITIES = ("maxsim", "meanmaxsim")
@@ -17,6 +18,20 @@ _T = TypeVar("_T", bound=Any)
 QUERY_PROMPTS = ("query",)
 CORPUS_PROMPTS = ("document", "passage", "corpus")
 _TASK_PROMPTS = {"query": QUERY_PROMPTS, "document": CORPUS_PROMPTS}
+
+
+class TaskPrompts(NamedTuple):
+    """What a model with adapters for several tasks says of its texts and vectors.
+
+    Attributes:
+        task: the task whose adapter the parameters have; "" = none.
+        prompts: (name, text) pairs, each named after a task.
+        truncate_dim: number of leading dimensions of a vector to keep; None = all.
+    """
+
+    task: str
+    prompts: tuple[tuple[str, str], ...]
+    truncate_dim: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +65,13 @@ class TextSettings:
     similarity: str = "cosine"
     truncate_dim: int | None = None
     max_active_dims: int | None = None
-    multi_vector: MultiVectorSettings | None = None
+    multi_vector: "MultiVectorSettings | None" = None
     cross_encoder: bool = False
     activation: str = ""
     added_tokens: tuple[str, ...] = ()
     task: str = ""
-    generated: Generated | None = None
-    relations: RelationSettings | None = None
+    generated: "Generated | None" = None
+    relations: "RelationSettings | None" = None
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
         """Return the text to put before an input.
@@ -130,9 +145,18 @@ class TextSettings:
         """Return the settings that also apply to another head than the saved one."""
         return TextSettings(lowercase=self.lowercase, max_length=self.max_length)
 
+    def of_task(self, found: TaskPrompts) -> "TextSettings":
+        """Return the settings of a model with the adapter of a task: its prompt is the default one."""
+        prompts = self.prompts or found.prompts
+        default = found.task if found.task in dict(prompts) else self.default_prompt
+        kept = self.truncate_dim or found.truncate_dim
+        return dataclasses.replace(self, prompts=prompts, default_prompt=default, task=found.task, truncate_dim=kept)
+
     def tokenizer(self, tokenizer: _T) -> _T:
         """Return the tokenizer, with the lower-casing and the added tokens of these settings."""
         if tokenizer is not None and any(tokenizer.token_to_id(token) is None for token in self.added_tokens[1:]):
+            from bert_jax.tokenization.added_tokens import with_special_tokens
+
             tokenizer = with_special_tokens(tokenizer, self.added_tokens)
         return tokenizer.lowercased() if self.lowercase and tokenizer is not None else tokenizer
 

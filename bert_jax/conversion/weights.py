@@ -7,11 +7,12 @@ format.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import importlib
+from collections.abc import Iterator
+from typing import Any
 
 from bert_jax import storage
-from bert_jax.conversion.formats import flax_msgpack, lazy_tensors, safetensors_files, tf1, torch_files
+from bert_jax.conversion.formats import lazy_tensors
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError, logger
 
@@ -44,33 +45,45 @@ class _Format:
 
     Attributes:
         name: name of the file in a directory; the index of shards is `NAME.index.json`.
-        open: function from a path to a context manager of its tensors.
-        begins: function from the first bytes of a file to whether it can have this format.
-        renamed: function that gives the tensors of all shards PyTorch's names.
+        module: the module of `formats/` that reads it.
+        has_own_names: whether `renamed` of the reader gives the tensors of all shards PyTorch's names.
     """
 
     name: str
-    open: Callable[[storage.PathLike], AbstractContextManager[_Tensors]]
-    begins: Callable[[bytes], bool]
-    renamed: Callable[[_Tensors], _Tensors] = dict
+    module: str
+    has_own_names: bool = False
+
+    @property
+    def reader(self) -> Any:
+        """Return the module, which is imported here: `open_tensors` opens a file, `begins` knows its first bytes."""
+        return importlib.import_module(f"bert_jax.conversion.formats.{self.module}")
+
+    def renamed(self, tensors: _Tensors) -> _Tensors:
+        """Return the tensors of all shards by PyTorch's names."""
+        return self.reader.renamed(tensors) if self.has_own_names else tensors
 
 
 # In order of preference; TensorFlow's format, whose files may have any name, comes before flax (`_found`).
 WEIGHT_FORMATS = {
-    "safetensors": _Format("model.safetensors", safetensors_files.open_tensors, safetensors_files.begins),
-    "torch": _Format("pytorch_model.bin", torch_files.open_tensors, torch_files.begins),
-    "flax": _Format("flax_model.msgpack", flax_msgpack.open_tensors, flax_msgpack.begins, flax_msgpack.renamed),
+    "safetensors": _Format("model.safetensors", "safetensors_files"),
+    "torch": _Format("pytorch_model.bin", "torch_files"),
+    "flax": _Format("flax_model.msgpack", "flax_msgpack", has_own_names=True),
 }
 _LONGEST_BEGINNING = 64
 _LFS_POINTER = b"version https://git-lfs"
 
 
+def _tf1() -> Any:
+    """Return the module that reads TensorFlow's format, which is imported only where no safetensors or PyTorch is."""
+    return importlib.import_module("bert_jax.conversion.formats.tf1")
+
+
 def is_weights(directory: storage.PathLike) -> bool:
     """Return whether a directory has weights in a format that `open_weights` reads, complete or not."""
     directory = storage.Path(directory)
-    return directory.is_dir() and (
-        any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(tf1.indices(directory))
-    )
+    if not directory.is_dir():
+        return False
+    return any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(_tf1().indices(directory))
 
 
 @contextlib.contextmanager
@@ -118,13 +131,13 @@ def _opened(format_name: str, where: storage.Path) -> Iterator[Weights]:
     with contextlib.ExitStack() as stack:
         ignored: tuple[str, ...] = ()
         if format_name == "tf1":
-            tensors, ignored = stack.enter_context(tf1.open_variables(where))
+            tensors, ignored = stack.enter_context(_tf1().open_variables(where))
         elif where.name.endswith(".index.json"):
             tensors = _open_shards(where, format_name, stack)
         else:
             format_name = _by_content(where, format_name)
-            tensors = stack.enter_context(WEIGHT_FORMATS[format_name].open(where))
-        renamed = tf1.renamed if format_name == "tf1" else WEIGHT_FORMATS[format_name].renamed
+            tensors = stack.enter_context(WEIGHT_FORMATS[format_name].reader.open_tensors(where))
+        renamed = _tf1().renamed if format_name == "tf1" else WEIGHT_FORMATS[format_name].renamed
         with lazy_tensors.about(where):
             tensors = renamed(tensors)
         yield Weights(where, format_name, tensors, ignored)
@@ -135,11 +148,11 @@ def _found(directory: storage.Path) -> tuple[str, storage.Path]:
     if not directory.is_dir():
         raise InputError(f"{directory}: expected a directory with weights, found none")
     for format_name, form in WEIGHT_FORMATS.items():
-        if format_name == "flax" and (index := tf1.find(directory)):
+        if format_name == "flax" and (index := _tf1().find(directory)):
             return "tf1", index
         if path := _named(directory, form):
             return format_name, path
-    if old := tf1.find_old(directory):
+    if old := _tf1().find_old(directory):
         raise InputError(
             f"{old}: expected TensorFlow's checkpoint format V2 (PREFIX.index and PREFIX.data-*), found the older V1, "
             "in one file; load it with TensorFlow and save it again with tf.compat.v1.train.Saver()"
@@ -166,7 +179,7 @@ def _by_content(path: storage.Path, named: str) -> str:
     if start.startswith(_LFS_POINTER):
         raise InputError(f"{path}: expected weights, found a Git LFS pointer; `git lfs pull` downloads the file")
     candidates = (named, *WEIGHT_FORMATS) if named else tuple(WEIGHT_FORMATS)
-    return next((name for name in candidates if WEIGHT_FORMATS[name].begins(start)), named)
+    return next((name for name in candidates if WEIGHT_FORMATS[name].reader.begins(start)), named)
 
 
 def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
@@ -183,7 +196,7 @@ def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitSt
             raise InputError(f"{index}: expected the name of a file beside it, found {shard[:80]!r}")
         if shard not in beside:
             raise InputError(f"{index}: expected the shard {shard[:80]!r} beside it, found no such file")
-        opener = WEIGHT_FORMATS[_by_content(index.parent / shard, format_name)].open
+        opener = WEIGHT_FORMATS[_by_content(index.parent / shard, format_name)].reader.open_tensors
         shards[shard] = stack.enter_context(opener(index.parent / shard))
     if format_name == "flax":  # its index lists a stack of layers as one name, so take all arrays of the shards
         tensors: _Tensors = {}

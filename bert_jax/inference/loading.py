@@ -9,7 +9,7 @@ import jax
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import huggingface
-from bert_jax.conversion.bare_files import ConfigLike, is_file
+from bert_jax.conversion.model_kinds import ConfigLike, is_file
 from bert_jax.errors import InputError, logger, printable
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import Compute, resolved_dtype

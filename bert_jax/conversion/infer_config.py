@@ -1,19 +1,19 @@
-"""Infer the architecture from tensor names and shapes, to complete and check config.json."""
+"""Infer sizes from tensor names and shapes, to complete and check config.json."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_jax import storage
+from bert_jax.conversion.checkpoint import Checkpoint
 from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.slots import PLACEHOLDERS, numbers_of
+from bert_jax.conversion.tensor_names import tensor_name
 from bert_jax.errors import InputError, logger
-from bert_jax.families import FAMILIES, Json, architectures_of, family_of, of_model_type
+from bert_jax.families import FAMILIES, Json
 from bert_jax.families.names import Names
 
 _log = logger(__name__)
-# Prefixes that wrappers add to tensor names: DataParallel, torch.compile, Lightning, DeepSpeed, sentence-transformers.
-_WRAPPERS = ("module.", "_orig_mod.", "model.", "_forward_module.", "0.", "auto_model.")
 # A field of BertConfig, the parameter whose shape implies it, and the axis of the foreign tensor; the first that the
 # files have.
 _SHOWN_BY = (
@@ -38,108 +38,17 @@ class Size(NamedTuple):
     shape: tuple[int, ...]
 
 
-def without_wrappers(tensors: Tensors, hf: Json, where: object) -> Tensors:
-    """Remove the prefixes that wrappers such as DataParallel add to tensor names.
+def infer_config(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint whose config.json has all sizes; its tensors have the names of the family.
 
     Raises:
-        InputError: two tensors have the same name after that.
+        InputError: as for `complete`.
     """
-    family = FAMILIES.named(hf.get("model_type"))
-    if family is not None and _begins_with(tensors, _roots(family.names)):
-        return tensors
-    roots = {root for family in FAMILIES.values() for root in _roots(family.names)}
-    for _ in range(len(_WRAPPERS)):
-        if _begins_with(tensors, roots):
-            break
-        found: Tensors = {}
-        for name, tensor in tensors.items():
-            wrapper = next((wrapper for wrapper in _WRAPPERS if name.startswith(wrapper)), "")
-            new = name.removeprefix(wrapper)
-            if new in found:
-                raise InputError(f"{where}: expected tensor {new!r} once, found it under two names")
-            found[new] = tensor
-        tensors = found
-    return tensors
-
-
-def _begins_with(tensors: Tensors, roots: set[str]) -> bool:
-    return any(name.split(".")[0] in roots for name in tensors)
-
-
-def _roots(names: Names) -> set[str]:
-    """Return the first parts of the tensor names of a model, and of a bare encoder."""
-    bare = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
-    return (bare | {names.prefix.split(".")[0]}) - {"model"}  # which wrappers add too
-
-
-def settle_family(hf: Json, tensors: Iterable[str], files: set[str], where: storage.Path) -> str:
-    """Return the family of a model: from config.json, else from its tensor names and tokenizer files.
-
-    Raises:
-        InputError: config.json contradicts itself, or the family cannot be determined.
-    """
-    names, stated = list(tensors), hf.get("model_type")
-    narrow = hf.get("embedding_size", hf.get("hidden_size")) != hf.get("hidden_size")
-    if stated is None and narrow and not any(_has(kind.sign, names) for kind in FAMILIES.values()):
-        return next(kind.name for kind in FAMILIES.values() if kind.narrow_embeddings)
-    described = of_model_type(hf)
-    if described is None or unknown_layer_tensor(FAMILIES[described].names, names):
-        for family, kind in FAMILIES.items():  # tensors tell a family from that whose model_type it has
-            if kind.model_type and stated in (None, kind.model_type) and _has(kind.sign, names):
-                return family
-    if stated is not None or _names_a_family(hf, where):
-        return family_of(hf, where)
-    if shown := family_shown(names):
-        return of_vocabulary(shown, files)
-    if any(re.match(r"encoder\.layer\.\d+\.attention\.self\.", name) for name in names):
-        for family, kind in reversed(list(FAMILIES.items())):
-            if kind.vocabulary_file in files:
-                return family
-    raise InputError(
-        f"{where}: expected a model_type, found none, and neither architectures nor the names of the tensors say "
-        f"which of {', '.join(FAMILIES)} the model is"
-    )
-
-
-def family_shown(names: Iterable[str]) -> str | None:
-    """Return the family of which tensor names are a sign; None if they are those of several families."""
-    names = list(names)
-    signs = [(kind.sign, family) for family, kind in FAMILIES.items()]
-    # BERT's own names come last: some files of other families have them too.
-    signs += sorted(
-        ((kind.common_sign, family) for family, kind in FAMILIES.items()), key=lambda sign: sign[1] == "bert"
-    )
-    return next((family for sign, family in signs if _has(sign, names)), None)
-
-
-def _has(sign: str, names: Iterable[str]) -> bool:
-    return bool(sign) and any(re.search(sign, name) for name in names)
-
-
-def of_vocabulary(family: str, files: Iterable[str]) -> str:
-    """Return the family with the same tensor names whose vocabulary is among the files, or the family itself."""
-    files, entries = set(files), FAMILIES[family].names.encoder
-    alike = (name for name, kind in reversed(list(FAMILIES.items())) if kind.names.encoder == entries)
-    return next((name for name in alike if FAMILIES[name].vocabulary_file in files), family)
-
-
-def unknown_layer_tensor(names: Names, tensors: Iterable[str]) -> str | None:
-    """Return a tensor of a layer that a table of names does not have, such as relative positions; None = no such."""
-    known = {re.sub(r"\{\w+\}", "0", entry.theirs).removeprefix(names.prefix) for entry in names.encoder}
-    for name in tensors:
-        plain = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)).removeprefix(names.prefix)
-        of_first_layer, numbers = re.subn(r"(?<=\.)\d+(?=\.)", "0", plain)
-        if numbers and of_first_layer not in known:
-            return name
-    return None
-
-
-def _names_a_family(hf: Json, where: object) -> bool:
-    try:
-        return bool(architectures_of(hf, where)) and bool(family_of(hf, where))
-    except InputError:
-        architectures_of(hf, where)  # raises if `architectures` itself is invalid
-        return False
+    hf, family, where = checkpoint.hf, checkpoint.hf["model_type"], checkpoint.where
+    hf = complete(hf, family, checkpoint.weights.tensors, where)
+    if hf.get("auto_map") and not FAMILIES[family].has_own_code:
+        _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
+    return checkpoint.replace(hf=hf)
 
 
 def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Json:
@@ -225,11 +134,6 @@ def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
         yield PLACEHOLDERS[placeholder][0], Size(number + 1, name, tensors[name].shape)
 
 
-def tensor_name(names: Names, path: str) -> str:
-    """Return the name of the tensor of a parameter (in layer 0, for parameters of layers), or ""."""
-    return next((entry.theirs.format(layer=0, group=0, inner=0) for entry in names.encoder if entry.ours == path), "")
-
-
 def classes_shown(names: Names, head: str, tensors: Tensors) -> Size | None:
     """Return the number of classes in the tensors of a classifier; None if the files have no such tensor."""
     for entry in names.heads.get(head, ()):
@@ -237,11 +141,6 @@ def classes_shown(names: Names, head: str, tensors: Tensors) -> Size | None:
             shape = tensors[entry.theirs].shape
             return Size(shape[0], entry.theirs, shape) if shape else None
     return None
-
-
-def class_prefix(family: str) -> str:
-    """Return the prefix of the names of a family's Hugging Face classes, such as `Bert`."""
-    return FAMILIES[family].classes
 
 
 def with_classes(hf: Json, count: int) -> Json:

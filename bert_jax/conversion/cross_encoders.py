@@ -1,0 +1,36 @@
+"""Read the files of cross-encoders of sentence-transformers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.conversion.model_kinds import ACTIVATION_KEYS
+from bert_jax.conversion.sentence_transformers import ModuleLayout, module_kind
+from bert_jax.conversion.torch_activations import read_activation
+from bert_jax.errors import InputError
+from bert_jax.model_files import check_keys
+from bert_jax.model_files import sentence_transformers as tables
+
+
+def check_cross_encoder(layout: ModuleLayout) -> None:
+    """Raise InputError when a cross-encoder has modules besides its Transformer."""
+    where = layout.root / "modules.json"
+    kinds = [module_kind(module, where) for module in layout.modules]
+    if kinds != ["Transformer"]:
+        raise InputError(f"{where}: expected only a Transformer in a cross-encoder, found {', '.join(kinds)}")
+
+
+def cross_encoder_activation(hf: Mapping[str, Any], where: storage.Path) -> str:
+    """Return the activation that the config.json of a cross-encoder names, or "".
+
+    Raises:
+        InputError: the activation is not known.
+    """
+    said, older = (hf.get(key) for key in ACTIVATION_KEYS)
+    if isinstance(said, dict):
+        check_keys(said, tables.CROSS_ENCODER, f"{where}: sentence_transformers")
+        if said.get("activation_fn"):
+            return read_activation(said["activation_fn"], where, "softmax")
+    elif said is not None:
+        raise InputError(f"{where}: sentence_transformers: expected an object, found {type(said).__name__}")
+    return read_activation(older, where, "softmax") if older else ""

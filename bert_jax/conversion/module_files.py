@@ -1,0 +1,40 @@
+"""A module of sentence-transformers, and the checks of the files in its directory."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from bert_jax import storage
+from bert_jax.errors import InputError
+from bert_jax.model_files import FileKey, check_keys
+
+
+class EmbeddingModule(NamedTuple):
+    """A module of modules.json: its class and its directory."""
+
+    type: str
+    folder: storage.Path
+
+    @property
+    def kind(self) -> str:
+        return self.type.rsplit(".", 1)[-1]
+
+
+def checked_object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
+    """Read a JSON object and check its keys; return it with its path. A missing file is an empty object."""
+    content = storage.read_json(path) if path.exists() else {}
+    check_keys(content, table, path)
+    return content, path
+
+
+def optional_integer(content: Mapping[str, Any], key: str, where: object) -> int | None:
+    value = content.get(key)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise InputError(f"{where}: {key} must be a positive integer, found {value!r}")
+    return value
+
+
+def optional_boolean(content: Mapping[str, Any], key: str, default: bool, where: object) -> bool:
+    value = content.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise InputError(f"{where}: {key} must be true or false, found {value!r}")
+    return default if value is None else value
