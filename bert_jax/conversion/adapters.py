@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion.checkpoint import Checkpoint
+from bert_jax.conversion.checkpoint import AdapterFiles, Checkpoint, CheckpointFiles
+from bert_jax.conversion.choose_head import classes_shown, with_classes
+from bert_jax.conversion.file_names import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert_jax.conversion.formats import safetensors_files, torch_files
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
-from bert_jax.conversion.infer_config import classes_shown, with_classes
-from bert_jax.conversion.model_kinds import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
+from bert_jax.conversion.model_kinds import is_adapter
 from bert_jax.conversion.sentence_transformers import read_layout
 from bert_jax.conversion.tensor_names import canonical_names
 from bert_jax.conversion.weights import is_weights
@@ -58,26 +59,13 @@ class Adapter(NamedTuple):
     updates: Tensors
 
 
-class AdapterFiles(NamedTuple):
-    """An adapter and its base model.
-
-    Attributes:
-        directory: the directory of the adapter.
-        content: the content of its `adapter_config.json`.
-        base: the directory of the base model.
-    """
-
-    directory: storage.Path
-    content: dict[str, Any]
-    base: storage.Path
-
-
-def find_adapter(directory: storage.Path, base: storage.PathLike | None) -> AdapterFiles:
-    """Read the config of an adapter, and find its base model: `base`, or else the one that the config names.
+def add_files(files: CheckpointFiles, base: storage.PathLike | None) -> CheckpointFiles:
+    """Add an adapter, and find its base model: `base`, or else the one that the adapter's config names.
 
     Raises:
         InputError: the adapter is not LoRA, or there is no base model, or it is an adapter too.
     """
+    directory = files.directory
     content = read_config(directory)
     found = base_directory(directory, content, base)
     if layout := read_layout(found):
@@ -86,7 +74,7 @@ def find_adapter(directory: storage.Path, base: storage.PathLike | None) -> Adap
     is_beside = is_weights(directory) and found.is_same(directory)
     if is_adapter(found) and not is_beside:
         raise InputError(f"{directory}: expected a base model that is no adapter, found one in {found}")
-    return AdapterFiles(directory, content, found)
+    return files._replace(directory=found, adapter=AdapterFiles(directory, content, found))
 
 
 def merge_adapter(base: Checkpoint, files: AdapterFiles, stack: contextlib.ExitStack) -> Checkpoint:
@@ -111,7 +99,7 @@ def merge_adapter(base: Checkpoint, files: AdapterFiles, stack: contextlib.ExitS
         hf = with_classes(hf, shown.value)
     tokenizer = files.directory if has_tokenizer(files.directory) else files.base
     weights = dataclasses.replace(base.weights, tensors=tensors, where=adapter.where)
-    return base.replace(hf=hf, weights=weights, tokenizer=tokenizer)
+    return base._replace(hf=hf, weights=weights, tokenizer=tokenizer)
 
 
 def read_config(directory: storage.Path) -> dict[str, Any]:

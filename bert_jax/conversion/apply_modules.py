@@ -2,14 +2,12 @@
 
 import contextlib
 
-from bert_jax.config import BertConfig
+from bert_jax.conversion.checkpoint import Model
 from bert_jax.conversion.cross_encoders import check_cross_encoder
-from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.multi_vector_encoders import read_multi_vector
-from bert_jax.conversion.sentence_transformers import ModuleLayout, read_embedding
+from bert_jax.conversion.sentence_transformers import read_embedding
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.sparse_encoders import read_sparse
-from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.conversion.weights import open_weights
 
 # Head -> the function that reads its modules.
@@ -20,29 +18,28 @@ _READERS = {
 }
 
 
-def apply_modules(
-    layout: ModuleLayout, head: str, config: BertConfig, tensors: Tensors, stack: contextlib.ExitStack
-) -> tuple[BertConfig, TextSettings]:
-    """Return the config and the settings of a model with modules, and add the tensors of the modules to `tensors`.
+def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
+    """Apply the modules to the config and the settings of a model, and add their tensors to the model's.
+
+    With another head than the saved one, the modules are left out.
 
     Args:
-        layout: the modules.
-        head: the head to open the model with; with another head than the saved one, the modules are left out.
-        config: the config without the modules.
-        tensors: the tensors of the model.
+        model: a model with a layout of modules.
         stack: closes the files of the modules.
 
     Raises:
         InputError: a module asks for something that is not supported.
     """
+    layout, head = model.files.layout, model.head
+    assert layout is not None
     if head != layout.head:
-        return config, layout.settings.of_another_head()
+        return model._replace(settings=layout.settings.of_another_head())
     if head not in _READERS:
         check_cross_encoder(layout)
-        return config, layout.settings
-    config, settings, folders = _READERS[head](layout, config)
+        return model._replace(settings=layout.settings)
+    config, settings, folders = _READERS[head](layout, model.config)
     for number, folder in folders.items():
         layer = stack.enter_context(open_weights(folder)).tensors
         prefix = EMBEDDING_LAYER.format(number=number)
-        tensors.update({f"{prefix}{name}": tensor for name, tensor in layer.items()})
-    return config, settings
+        model.checkpoint.tensors.update({f"{prefix}{name}": tensor for name, tensor in layer.items()})
+    return model._replace(config=config, settings=settings)

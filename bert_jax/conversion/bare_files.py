@@ -13,10 +13,10 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import infer_config, infer_family
 from bert_jax.conversion.checkpoint import Checkpoint
+from bert_jax.conversion.choose_head import classes_shown, with_classes
 from bert_jax.conversion.foreign_kinds import refuse_foreign_directory, refuse_foreign_file
 from bert_jax.conversion.formats.lazy_tensors import Tensors
-from bert_jax.conversion.locate_checkpoint import locate_tokenizer
-from bert_jax.conversion.model_kinds import ConfigLike
+from bert_jax.conversion.model_kinds import ConfigLike, locate_tokenizer
 from bert_jax.conversion.tensor_names import tensor_name, unknown_layer_tensor
 from bert_jax.conversion.weights import Weights, open_weight_file, open_weights
 from bert_jax.errors import InputError, logger
@@ -270,8 +270,8 @@ def _with_head(
             path, linear or classifier, list(output.shape), saved.replace("_", " "), reads,
         )  # fmt: skip
     saved = saved or "encoder"
-    if saved != stated and (shown := infer_config.classes_shown(names, saved, renamed)):
-        hf = infer_config.with_classes(hf, shown.value)
+    if saved != stated and (shown := classes_shown(names, saved, renamed)):
+        hf = with_classes(hf, shown.value)
     return hf | {"architectures": [names.architecture_of(saved)]}, renamed
 
 

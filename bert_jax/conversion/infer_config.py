@@ -48,7 +48,7 @@ def infer_config(checkpoint: Checkpoint) -> Checkpoint:
     hf = complete(hf, family, checkpoint.weights.tensors, where)
     if hf.get("auto_map") and not FAMILIES[family].has_own_code:
         _log.warning("%s: auto_map names Python files; they are not run, and the model is read as %s", where, family)
-    return checkpoint.replace(hf=hf)
+    return checkpoint._replace(hf=hf)
 
 
 def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Json:
@@ -132,21 +132,3 @@ def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
             last[placeholder] = max(last.get(placeholder, (-1, "")), (number, name))
     for placeholder, (number, name) in last.items():
         yield PLACEHOLDERS[placeholder][0], Size(number + 1, name, tensors[name].shape)
-
-
-def classes_shown(names: Names, head: str, tensors: Tensors) -> Size | None:
-    """Return the number of classes in the tensors of a classifier; None if the files have no such tensor."""
-    for entry in names.heads.get(head, ()):
-        if entry.ours == "classifier/kernel" and head != "multiple_choice" and entry.theirs in tensors:
-            shape = tensors[entry.theirs].shape
-            return Size(shape[0], entry.theirs, shape) if shape else None
-    return None
-
-
-def with_classes(hf: Json, count: int) -> Json:
-    """Return a config.json for a classifier of `count` classes; class names are kept if their number is `count`."""
-    labels = hf.get("id2label")
-    if isinstance(labels, dict) and len(labels) == count:
-        return hf
-    others = {key: value for key, value in hf.items() if key not in ("id2label", "label2id")}
-    return others | {"num_labels": count}

@@ -1,5 +1,6 @@
 """Infer the family of a model from config.json, tensor names and tokenizer files."""
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable
 
@@ -21,7 +22,7 @@ def infer_family(checkpoint: Checkpoint, family: str) -> Checkpoint:
         hf = {key: value for key, value in hf.items() if key != "architectures" or family == hf.get("model_type")}
     else:
         family = settle_family(hf, checkpoint.weights.tensors, checkpoint.beside, checkpoint.where)
-    return checkpoint.replace(hf=hf | {"model_type": family})
+    return checkpoint._replace(hf=hf | {"model_type": family})
 
 
 def settle_family(hf: Json, tensors: Iterable[str], files: Collection[str], where: storage.Path) -> str:
@@ -39,8 +40,11 @@ def settle_family(hf: Json, tensors: Iterable[str], files: Collection[str], wher
         for family, kind in FAMILIES.items():  # tensors tell a family from that whose model_type it has
             if kind.model_type and stated in (None, kind.model_type) and _has(kind.sign, names):
                 return family
-    if stated is not None or _names_a_family(hf, where):
+    if stated is not None:
         return family_of(hf, where)
+    if architectures_of(hf, where):
+        with contextlib.suppress(InputError):  # they name no family
+            return family_of(hf, where)
     if shown := family_shown(names):
         return of_vocabulary(shown, files)
     if any(re.match(r"encoder\.layer\.\d+\.attention\.self\.", name) for name in names):
@@ -73,11 +77,3 @@ def of_vocabulary(family: str, files: Iterable[str]) -> str:
     files, entries = set(files), FAMILIES[family].names.encoder
     alike = (name for name, kind in reversed(list(FAMILIES.items())) if kind.names.encoder == entries)
     return next((name for name in alike if FAMILIES[name].vocabulary_file in files), family)
-
-
-def _names_a_family(hf: Json, where: object) -> bool:
-    try:
-        return bool(architectures_of(hf, where)) and bool(family_of(hf, where))
-    except InputError:
-        architectures_of(hf, where)  # raises if `architectures` itself is invalid
-        return False

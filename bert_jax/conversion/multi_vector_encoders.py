@@ -8,11 +8,16 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import EmbeddingLayer
 from bert_jax.conversion.embedding_layers import read_dense
-from bert_jax.conversion.module_files import EmbeddingModule, checked_object, optional_boolean, optional_integer
+from bert_jax.conversion.module_files import (
+    EmbeddingModule,
+    ModuleLayout,
+    checked_object,
+    optional_boolean,
+    optional_integer,
+)
 from bert_jax.conversion.multi_vector_settings import DEFAULT_QUERY_LENGTH, MultiVectorSettings, QueryExpansion
 from bert_jax.conversion.sentence_transformers import (
     EmbeddingSettings,
-    ModuleLayout,
     module_kind,
     transformer_config,
 )

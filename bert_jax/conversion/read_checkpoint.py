@@ -4,9 +4,9 @@ import contextlib
 import dataclasses
 
 from bert_jax import storage
-from bert_jax.conversion.checkpoint import Checkpoint
-from bert_jax.conversion.locate_checkpoint import CheckpointFiles
-from bert_jax.conversion.model_kinds import ADAPTER_CONFIG, ENCODER_DECODER_TYPE, is_adapter
+from bert_jax.conversion.checkpoint import Checkpoint, CheckpointFiles
+from bert_jax.conversion.file_names import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from bert_jax.conversion.model_kinds import ENCODER_DECODER_TYPE, module_of
 from bert_jax.conversion.tensor_names import without_wrappers
 from bert_jax.conversion.weights import is_weights, open_weights
 from bert_jax.errors import InputError, logger
@@ -28,19 +28,19 @@ def read_checkpoint(files: CheckpointFiles, stack: contextlib.ExitStack) -> Chec
     where = gliner.where if gliner else _config_file(directory)
     beside = frozenset(path.name for path in directory.iterdir()) if directory.is_dir() else frozenset()
     if not gliner and directory.is_dir() and (where.name not in beside or not is_weights(directory)):
-        _refuse_foreign_directory(directory)
+        module_of("foreign_kinds").refuse_foreign_directory(directory)
     if where.name not in beside:
         shown = ", ".join(sorted(beside)[:10]) or "nothing"
         raise InputError(
             f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {shown}"
         )
-    if ADAPTER_CONFIG in beside and not is_adapter(directory):
-        _log.warning("%s: found the config of an adapter without its weights; nothing is merged", directory)
     hf = gliner.encoder if gliner else storage.read_json(where, unique_keys=True)
     if hf.get("model_type") == ENCODER_DECODER_TYPE:
         expected = "expected an encoder, found an encoder-decoder, which writes texts"
         raise InputError(f"{where}: {expected}: bert_jax.pipeline('text2text-generation', ...), bert-jax text2text")
     weights = stack.enter_context(open_weights(directory))
+    if ADAPTER_CONFIG in beside and not beside.intersection(ADAPTER_WEIGHTS):
+        _log.warning("%s: found the config of an adapter without its weights; nothing is merged", directory)
     tensors = gliner.encoder_tensors(weights.tensors) if gliner else weights.tensors
     weights = dataclasses.replace(weights, tensors=without_wrappers(tensors, hf, weights.where))
     return Checkpoint(hf, where, weights, gliner.tokenizer if gliner else directory, beside)
@@ -50,9 +50,3 @@ def _config_file(directory: storage.Path) -> storage.Path:
     """Return the path of config.json, or of TensorFlow's bert_config.json where there is only that."""
     where, older = directory / "config.json", directory / "bert_config.json"
     return older if not where.exists() and older.exists() else where
-
-
-def _refuse_foreign_directory(directory: storage.Path) -> None:
-    from bert_jax.conversion.foreign_kinds import refuse_foreign_directory
-
-    refuse_foreign_directory(directory)

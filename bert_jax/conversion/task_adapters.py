@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.conversion import adapters
-from bert_jax.conversion.checkpoint import Checkpoint
+from bert_jax.conversion.checkpoint import Checkpoint, Model
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.conversion.model_kinds import is_adapter
 from bert_jax.conversion.tensor_names import canonical_names
@@ -122,7 +122,17 @@ class TaskAdapters:
         return adapters.merged(tensors, replaced, updates, adapter.where)
 
 
-def merge_task_adapter(
+def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
+    """Add the prompts of tasks: that of the merged adapter's task is the default one."""
+    found, settings = model.checkpoint.task_prompts, model.settings
+    assert found is not None
+    prompts = settings.prompts or found.prompts
+    default = found.task if found.task in dict(prompts) else settings.default_prompt
+    kept = settings.truncate_dim or found.truncate_dim
+    return model.with_settings(prompts=prompts, default_prompt=default, task=found.task, truncate_dim=kept)
+
+
+def merge_adapter(
     stored: Checkpoint, task: str | None, settings: TextSettings, stack: contextlib.ExitStack
 ) -> Checkpoint:
     """Merge the adapter of a task, and give the tensors the names of the family.
@@ -140,7 +150,8 @@ def merge_task_adapter(
     task = own.chosen(task, settings)
     tensors = canonical_names(own.merged(stored.tensors, task), names, stored.weights.where)
     tensors = own.merged_folder(tensors, task, names, stack)
-    return stored.with_tensors(tensors).replace(task_prompts=own.prompts(task))
+    weights = dataclasses.replace(stored.weights, tensors=tensors)
+    return stored._replace(weights=weights, task_prompts=own.prompts(task))
 
 
 def find_adapters(hf: dict[str, Any], directory: storage.Path, where: storage.Path, has: bool) -> TaskAdapters:

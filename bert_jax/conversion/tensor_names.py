@@ -1,9 +1,11 @@
 """The names of tensors in files: prefixes of wrappers are removed, and older names become those of the family."""
 
+import dataclasses
 import re
 from collections.abc import Iterable
 
 from bert_jax import storage
+from bert_jax.conversion.checkpoint import Checkpoint
 from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES, Json
@@ -45,6 +47,13 @@ def _roots(names: Names) -> set[str]:
     """Return the first parts of the tensor names of a model, and of a bare encoder."""
     bare = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
     return (bare | {names.prefix.split(".")[0]}) - {"model"}  # which wrappers add too
+
+
+def name_tensors(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint whose tensors have the names of its family. Raises InputError as `canonical_names`."""
+    weights = checkpoint.weights
+    tensors = canonical_names(weights.tensors, checkpoint.names, weights.where)
+    return checkpoint._replace(weights=dataclasses.replace(weights, tensors=tensors))
 
 
 def canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tensors:

@@ -145,13 +145,6 @@ class TextSettings:
         """Return the settings that also apply to another head than the saved one."""
         return TextSettings(lowercase=self.lowercase, max_length=self.max_length)
 
-    def of_task(self, found: TaskPrompts) -> "TextSettings":
-        """Return the settings of a model with the adapter of a task: its prompt is the default one."""
-        prompts = self.prompts or found.prompts
-        default = found.task if found.task in dict(prompts) else self.default_prompt
-        kept = self.truncate_dim or found.truncate_dim
-        return dataclasses.replace(self, prompts=prompts, default_prompt=default, task=found.task, truncate_dim=kept)
-
     def tokenizer(self, tokenizer: _T) -> _T:
         """Return the tokenizer, with the lower-casing and the added tokens of these settings."""
         if tokenizer is not None and any(tokenizer.token_to_id(token) is None for token in self.added_tokens[1:]):

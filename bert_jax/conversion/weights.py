@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,6 +71,7 @@ WEIGHT_FORMATS = {
     "flax": _Format("flax_model.msgpack", "flax_msgpack", has_own_names=True),
 }
 _LONGEST_BEGINNING = 64
+_LONGEST_STATE = 2**16  # bytes of the file `checkpoint`
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -83,7 +85,7 @@ def is_weights(directory: storage.PathLike) -> bool:
     directory = storage.Path(directory)
     if not directory.is_dir():
         return False
-    return any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(_tf1().indices(directory))
+    return any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(tf1_indices(directory))
 
 
 @contextlib.contextmanager
@@ -148,11 +150,11 @@ def _found(directory: storage.Path) -> tuple[str, storage.Path]:
     if not directory.is_dir():
         raise InputError(f"{directory}: expected a directory with weights, found none")
     for format_name, form in WEIGHT_FORMATS.items():
-        if format_name == "flax" and (index := _tf1().find(directory)):
+        if format_name == "flax" and (index := _tf1_index(directory)):
             return "tf1", index
         if path := _named(directory, form):
             return format_name, path
-    if old := _tf1().find_old(directory):
+    if old := _old_tf1_file(directory):
         raise InputError(
             f"{old}: expected TensorFlow's checkpoint format V2 (PREFIX.index and PREFIX.data-*), found the older V1, "
             "in one file; load it with TensorFlow and save it again with tf.compat.v1.train.Saver()"
@@ -209,3 +211,55 @@ def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitSt
         if name not in shards[shard]:
             raise InputError(f"{index}: expected a tensor {name!r} in {shard}, found none")
     return {name: shards[shard][name] for name, shard in weight_map.items()}
+
+
+def tf1_indices(directory: storage.Path) -> list[storage.Path]:
+    """Return the index files of checkpoints in a directory, including damaged ones with data files beside them."""
+    beside = sorted(directory.iterdir())
+    return [
+        path
+        for path in beside
+        if path.name.endswith(".index")
+        and (any(other.name.startswith(f"{path.name[:-6]}.data-") for other in beside) or _is_table(path))
+    ]
+
+
+def _tf1_index(directory: storage.Path) -> storage.Path | None:
+    """Return the index of the checkpoint in a directory, or None if there is none.
+
+    Raises:
+        InputError: there are several checkpoints, and the file `checkpoint` names none of them.
+    """
+    found = tf1_indices(directory)
+    latest = _latest(directory / "checkpoint")
+    named = [path for path in found if path.name == f"{latest}.index"]
+    if len(found) > 1 and not named:
+        names = ", ".join(path.name for path in found[:5])
+        raise InputError(
+            f"{directory}: expected one TensorFlow checkpoint, or a file `checkpoint` that names one, found {names}"
+        )
+    return next(iter(named or found), None)
+
+
+def _old_tf1_file(directory: storage.Path) -> storage.Path | None:
+    """Return a checkpoint of the older format V1, which is not supported, or None if there is none."""
+    return next((path for path in sorted(directory.iterdir()) if ".ckpt" in path.name and _is_table(path)), None)
+
+
+def _is_table(path: storage.Path) -> bool:
+    """Return whether a file is a table of TensorFlow's."""
+    if not path.is_file() or path.size() < 48:
+        return False
+    from bert_jax.conversion.formats import sstables
+
+    with path.open("rb") as file:
+        file.seek(-8, 2)
+        return sstables.is_table(file.read(8))
+
+
+def _latest(state: storage.Path) -> str | None:
+    """Return the name of the checkpoint in the file `checkpoint`, without the directory of the original machine."""
+    if not state.is_file() or state.size() > _LONGEST_STATE:
+        return None
+    match = re.search(rb'^model_checkpoint_path: "([^"\n]*)"', state.read_bytes(), re.MULTILINE)
+    return re.split(r"[/\\]", match[1].decode(errors="replace"))[-1] if match else None

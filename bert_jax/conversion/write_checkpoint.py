@@ -9,10 +9,11 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.conversion import sentence_transformers_writing
+from bert_jax.conversion.file_names import CONFIG_FILES, GLINER_FILE
 from bert_jax.conversion.formats import flax_msgpack, safetensors_files
 from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.gliner import gliner_json
-from bert_jax.conversion.model_kinds import ACTIVATION_KEYS, CONFIG_FILES, GLINER_FILE
+from bert_jax.conversion.model_kinds import ACTIVATION_KEYS
 from bert_jax.conversion.record import write_record
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.text_settings import TextSettings
