@@ -67,14 +67,14 @@ def add_files(files: CheckpointFiles, base: storage.PathLike | None) -> Checkpoi
     """
     directory = files.directory
     content = read_config(directory)
-    found = base_directory(directory, content, base)
-    if layout := read_layout(found):
-        found = layout.transformer
+    base_model = base_directory(directory, content, base)
+    if layout := read_layout(base_model):
+        base_model = layout.transformer
     # The base may be the weights beside the adapter.
-    is_beside = is_weights(directory) and found.is_same(directory)
-    if is_adapter(found) and not is_beside:
-        raise InputError(f"{directory}: expected a base model that is no adapter, found one in {found}")
-    return files._replace(directory=found, adapter=AdapterFiles(directory, content, found))
+    is_beside = is_weights(directory) and base_model.is_same(directory)
+    if is_adapter(base_model) and not is_beside:
+        raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_model}")
+    return files._replace(directory=base_model, adapter=AdapterFiles(directory, content, base_model))
 
 
 def merge_adapter(base: Checkpoint, files: AdapterFiles, stack: contextlib.ExitStack) -> Checkpoint:

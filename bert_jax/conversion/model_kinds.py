@@ -101,7 +101,7 @@ def locate_checkpoint(
 
 def locate_tokenizer(path: storage.PathLike) -> storage.Path:
     """Return the directory or file of a tokenizer. Raises InputError when there is none."""
-    found = storage.Path(path)
-    if not found.exists() or not has_tokenizer(found):
-        raise InputError(f"{found}: expected a vocabulary file, or a directory with a tokenizer, found none")
-    return found
+    tokenizer = storage.Path(path)
+    if not tokenizer.exists() or not has_tokenizer(tokenizer):
+        raise InputError(f"{tokenizer}: expected a vocabulary file, or a directory with a tokenizer, found none")
+    return tokenizer

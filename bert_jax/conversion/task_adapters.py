@@ -124,12 +124,12 @@ class TaskAdapters:
 
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
     """Add the prompts of tasks: that of the merged adapter's task is the default one."""
-    found, settings = model.checkpoint.task_prompts, model.settings
-    assert found is not None
-    prompts = settings.prompts or found.prompts
-    default = found.task if found.task in dict(prompts) else settings.default_prompt
-    kept = settings.truncate_dim or found.truncate_dim
-    return model.with_settings(prompts=prompts, default_prompt=default, task=found.task, truncate_dim=kept)
+    of_tasks, settings = model.checkpoint.task_prompts, model.settings
+    assert of_tasks is not None
+    prompts = settings.prompts or of_tasks.prompts
+    default = of_tasks.task if of_tasks.task in dict(prompts) else settings.default_prompt
+    kept = settings.truncate_dim or of_tasks.truncate_dim
+    return model.with_settings(prompts=prompts, default_prompt=default, task=of_tasks.task, truncate_dim=kept)
 
 
 def merge_adapter(
