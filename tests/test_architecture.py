@@ -79,6 +79,10 @@ INTERFACES = {
         ("open_tensors", "begins", "renamed", "write"),
         (("conversion/formats/*.py",), "conversion.weights.WEIGHT_FORMATS"),
     ),
+    **dict.fromkeys(
+        ("add_files", "merge_adapter", "add_settings"),
+        (("conversion/*.py",), "conversion.model_kinds and conversion.side_files.SIDE_FILES"),
+    ),
     "supports": (("modeling/kernels/*.py",), "modeling.attention_plan"),
     "FILES": (("model_files/*.py",), "model_files.describe"),
     "add_verbs": (("cli/*.py",), "cli"),

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_jax.cli import build_parser
-from bert_jax.conversion.huggingface import SAVED_DTYPES
+from bert_jax.conversion.write_checkpoint import SAVED_DTYPES
 from bert_jax.errors import MAX_MESSAGE, InputError, did_you_mean, printable
 from bert_jax.families import FAMILIES
 from bert_jax.head_names import HEADS

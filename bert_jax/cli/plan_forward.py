@@ -56,7 +56,7 @@ def show_forward(args: argparse.Namespace, say: Callable[[str], None]) -> int:
 def _model(name: str) -> tuple[BertConfig, str]:
     """Return config and head of a model directory or of a named size."""
     from bert_jax import storage
-    from bert_jax.conversion.opening import open_model
+    from bert_jax.conversion.open_checkpoint import open_model
 
     if name in SIZES and not storage.Path(name).is_dir():
         return BertConfig.named(name), "encoder"

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax import recipes, storage, tasks
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
-from bert_jax.conversion.opening import open_model
+from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.data.batches import Batch
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.data.finetuning.columns import Columns

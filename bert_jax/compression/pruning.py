@@ -11,8 +11,8 @@ from bert_jax.compression import removal
 from bert_jax.compression.examples import Examples, examples_of_data
 from bert_jax.compression.importance import Importance, measure_importance
 from bert_jax.config import BertConfig
+from bert_jax.conversion.file_names import RECORD
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
-from bert_jax.conversion.record import RECORD
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer

@@ -11,8 +11,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config.quantization import Quantization
+from bert_jax.conversion.file_names import RECORD
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-from bert_jax.conversion.model_kinds import RECORD
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer
 from bert_jax.modeling import Bert, Params

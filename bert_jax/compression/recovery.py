@@ -16,7 +16,7 @@ from bert_jax import recipes, storage
 from bert_jax.compression import pruning as pruned
 from bert_jax.compression.examples import examples_of_recipe, starting_from
 from bert_jax.compression.pruning import EXAMPLES, PrunedModel, Pruning
-from bert_jax.conversion.opening import open_model
+from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.errors import InputError
 from bert_jax.training import resuming
 from bert_jax.training.loop import train

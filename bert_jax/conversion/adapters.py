@@ -4,6 +4,7 @@ Hu et al. 2021 (arXiv:2106.09685), section 4.1: a dense layer with weight `W [ou
 """
 
 import contextlib
+import dataclasses
 import math
 import re
 from collections.abc import Iterator
@@ -12,14 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import storage
+from bert_jax.conversion.checkpoint import AdapterFiles, Checkpoint, CheckpointFiles
+from bert_jax.conversion.choose_head import classes_shown, with_classes
+from bert_jax.conversion.file_names import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert_jax.conversion.formats import safetensors_files, torch_files
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
-from bert_jax.conversion.model_kinds import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from bert_jax.conversion.model_kinds import is_adapter
+from bert_jax.conversion.sentence_transformers import read_layout
+from bert_jax.conversion.tensor_names import canonical_names
 from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError, printable
+from bert_jax.families import FAMILIES
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.adapter import ADAPTER
 from bert_jax.storage import hub
+from bert_jax.tokenization import has_tokenizer
 
 _OPENERS = (safetensors_files.open_tensors, torch_files.open_tensors)  # of `ADAPTER_WEIGHTS`
 _FILES = dict(zip(ADAPTER_WEIGHTS, _OPENERS, strict=True))
@@ -49,6 +57,49 @@ class Adapter(NamedTuple):
     where: storage.Path
     tensors: Tensors
     updates: Tensors
+
+
+def add_files(files: CheckpointFiles, base: storage.PathLike | None) -> CheckpointFiles:
+    """Add an adapter, and find its base model: `base`, or else the one that the adapter's config names.
+
+    Raises:
+        InputError: the adapter is not LoRA, or there is no base model, or it is an adapter too.
+    """
+    directory = files.directory
+    content = read_config(directory)
+    base_model = base_directory(directory, content, base)
+    if layout := read_layout(base_model):
+        base_model = layout.transformer
+    # The base may be the weights beside the adapter.
+    is_beside = is_weights(directory) and base_model.is_same(directory)
+    if is_adapter(base_model) and not is_beside:
+        raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_model}")
+    return files._replace(directory=base_model, adapter=AdapterFiles(directory, content, base_model))
+
+
+def merge_adapter(base: Checkpoint, files: AdapterFiles, stack: contextlib.ExitStack) -> Checkpoint:
+    """Merge an adapter into its base model, whose tensors have the names of the family.
+
+    Args:
+        base: the base model.
+        files: the adapter.
+        stack: closes its file.
+
+    Raises:
+        InputError: the adapter is damaged, or does not fit the base model.
+    """
+    names, hf = base.names, base.hf
+    adapter = stack.enter_context(open_adapter(files.directory, files.content))
+    replaced, updates = (canonical_names(part, names, adapter.where) for part in (adapter.tensors, adapter.updates))
+    tensors = merged(base.tensors, replaced, updates, adapter.where)
+    if saved := architecture(files.content, FAMILIES[hf["model_type"]].classes):
+        hf = hf | {"architectures": [saved]}
+    shown = classes_shown(names, names.head_of(saved or "") or "", tensors)
+    if shown and any(shown.name in part for part in (replaced, updates)):
+        hf = with_classes(hf, shown.value)
+    tokenizer = files.directory if has_tokenizer(files.directory) else files.base
+    weights = dataclasses.replace(base.weights, tensors=tensors, where=adapter.where)
+    return base._replace(hf=hf, weights=weights, tokenizer=tokenizer)
 
 
 def read_config(directory: storage.Path) -> dict[str, Any]:

@@ -7,14 +7,17 @@ becomes a classifier: the result is what a model directory has, a `config.json` 
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import evidence
+from bert_jax.conversion import infer_config, infer_family
+from bert_jax.conversion.checkpoint import Checkpoint
+from bert_jax.conversion.choose_head import classes_shown, with_classes
 from bert_jax.conversion.foreign_kinds import refuse_foreign_directory, refuse_foreign_file
 from bert_jax.conversion.formats.lazy_tensors import Tensors
-from bert_jax.conversion.model_kinds import ConfigLike
+from bert_jax.conversion.model_kinds import ConfigLike, locate_tokenizer
+from bert_jax.conversion.tensor_names import tensor_name, unknown_layer_tensor
 from bert_jax.conversion.weights import Weights, open_weight_file, open_weights
 from bert_jax.errors import InputError, logger
 from bert_jax.families import FAMILIES, Json, architectures_of
@@ -41,22 +44,6 @@ _READ_POOLED = ("pretraining", "next_sentence", "sequence_classification")
 _POOLER = "pooler/dense/kernel"
 
 
-class BareModel(NamedTuple):
-    """What a file holds, as a model directory would.
-
-    Attributes:
-        hf: content of a `config.json`, with model_type and architectures.
-        where: the file that the config came from, for messages.
-        weights: the tensors by the family's names.
-        directory: directory or vocabulary file of the tokenizer; it may have none.
-    """
-
-    hf: Json
-    where: storage.Path
-    weights: Weights
-    directory: storage.Path
-
-
 def open_bare(
     path: storage.Path,
     config: ConfigLike | None,
@@ -64,8 +51,8 @@ def open_bare(
     family: str,
     head: str | None,
     stack: contextlib.ExitStack,
-) -> BareModel:
-    """Open a file of weights, or a directory of them whose config is elsewhere.
+) -> Checkpoint:
+    """Open a file of weights, or a directory of them whose config is elsewhere; the config names family and head.
 
     Args:
         path, config, tokenizer, family, head: as for `bert_jax.conversion.huggingface.load_pretrained`.
@@ -88,11 +75,11 @@ def open_bare(
     tensors = {f"{names.prefix}{name}": tensor for name, tensor in own.items()}
     if not is_whole:
         _check_layers(names, tensors, family, path)
-    hf = evidence.complete(hf, family, tensors, where)
+    hf = infer_config.complete(hf, family, tensors, where)
     hf, others = _with_head(hf, names, prefix, tensors, others, head, path)
     if twice := sorted(tensors.keys() & others.keys()):
         raise InputError(f"{path}: expected tensor {twice[0]!r} once, found it under two names")
-    return BareModel(hf, where, Weights(path, weights.format, tensors | others, weights.ignored), directory)
+    return Checkpoint(hf, where, Weights(path, weights.format, tensors | others, weights.ignored), directory)
 
 
 def _read_config(config: ConfigLike | None, path: storage.Path) -> tuple[Json, storage.Path, bool]:
@@ -116,17 +103,9 @@ def _read_config(config: ConfigLike | None, path: storage.Path) -> tuple[Json, s
 def _tokenizer_directory(tokenizer: storage.PathLike | None, where: storage.Path, path: storage.Path) -> storage.Path:
     """Return the directory or file of the tokenizer: as given, or else beside the config or the weights."""
     if tokenizer is not None:
-        return given_tokenizer(tokenizer)
+        return locate_tokenizer(tokenizer)
     folder = path if path.is_dir() else path.parent
     return where.parent if has_tokenizer(where.parent) else folder
-
-
-def given_tokenizer(path: storage.PathLike) -> storage.Path:
-    """Return the directory or file of a tokenizer. Raises InputError when there is none."""
-    given = storage.Path(path)
-    if not given.exists() or not has_tokenizer(given):
-        raise InputError(f"{given}: expected a vocabulary file, or a directory with a tokenizer, found none")
-    return given
 
 
 def _without_wrappers(tensors: Tensors, path: storage.Path) -> Tensors:
@@ -151,7 +130,7 @@ def _without_wrappers(tensors: Tensors, path: storage.Path) -> Tensors:
 
 def _word_embedding(names: Names) -> str:
     """Return the name of the word embedding in a bare encoder of a family."""
-    return evidence.tensor_name(names, "embeddings/word_embeddings/embedding").removeprefix(names.prefix)
+    return tensor_name(names, "embeddings/word_embeddings/embedding").removeprefix(names.prefix)
 
 
 def _split(tensors: Tensors, path: storage.Path) -> tuple[str, Tensors, Tensors]:
@@ -201,17 +180,17 @@ def _family(hf: Json, prefix: str, own: Tensors, others: Tensors, directory: sto
     BERT and RoBERTa have the same tensors. RoBERTa has one token type, and BERT two.
     """
     if hf.get("model_type") is not None or hf.get("architectures"):
-        return evidence.settle_family(hf, own, set(), where)
+        return infer_family.settle_family(hf, own, set(), where)
     of_prefix: dict[str, str] = {}
     for name, kind in FAMILIES.items():  # of several families with one prefix, that which it names
         if kind.names.prefix == f"{name}." or f".{kind.names.prefix}" not in of_prefix:
             of_prefix[f".{kind.names.prefix}"] = name
     ending = next((ending for ending in of_prefix if f".{prefix}".endswith(ending) and ending not in _USUAL), "")
-    family = evidence.family_shown(own) or of_prefix.get(ending) or evidence.family_shown(others)
+    family = infer_family.family_shown(own) or of_prefix.get(ending) or infer_family.family_shown(others)
     types = own.get("embeddings.token_type_embeddings.weight")
     if family in (None, "bert") and types is not None and types.shape[:1] == (1,):
         family = "roberta"
-    family = evidence.of_vocabulary(family, (path.name for path in _files(directory))) if family else "bert"
+    family = infer_family.of_vocabulary(family, (path.name for path in _files(directory))) if family else "bert"
     if not f".{prefix}".endswith(f".{FAMILIES[family].names.prefix}"):
         _log.warning("%s: read as model_type %r, by its tensors; if it is another, set model_type", where, family)
     return family
@@ -251,7 +230,7 @@ def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: st
 
 def _check_layers(names: Names, tensors: Tensors, family: str, path: storage.Path) -> None:
     """Raise InputError when a layer has a tensor that the family does not have, such as relative positions."""
-    if (name := evidence.unknown_layer_tensor(names, tensors)) is not None:
+    if (name := unknown_layer_tensor(names, tensors)) is not None:
         raise InputError(
             f"{path}: expected the layers of a {family}, found a tensor {name!r}; if the model is another one, "
             "give its config.json (config)"
@@ -291,8 +270,8 @@ def _with_head(
             path, linear or classifier, list(output.shape), saved.replace("_", " "), reads,
         )  # fmt: skip
     saved = saved or "encoder"
-    if saved != stated and (shown := evidence.classes_shown(names, saved, renamed)):
-        hf = evidence.with_classes(hf, shown.value)
+    if saved != stated and (shown := classes_shown(names, saved, renamed)):
+        hf = with_classes(hf, shown.value)
     return hf | {"architectures": [names.architecture_of(saved)]}, renamed
 
 

@@ -7,6 +7,7 @@ import dataclasses
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import EmbeddingLayer
+from bert_jax.conversion.checkpoint import Model
 from bert_jax.conversion.formats import torch_files
 from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
@@ -17,6 +18,21 @@ from bert_jax.errors import InputError
 # Head -> the file of its layer, as FlagEmbedding writes it.
 M3_LAYERS = {"sparse_embedding": "sparse_linear.pt", "multi_vector": "colbert_linear.pt"}
 _FIRST_TOKENS = ("<s>", "[CLS]")  # the first token of a row, by family, is not scored
+
+
+def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
+    """Add what a head of tokens' weights or vectors has without modules: BGE-M3's layer, or else defaults.
+
+    Raises:
+        InputError: as `read_m3_layer`.
+    """
+    if model.head == "sparse_embedding":  # the first of SPLADE's poolings
+        model = model.with_settings(similarity="dot")._replace(config=model.config.replace(pooling="splade_max"))
+    else:
+        model = model.with_settings(similarity="maxsim")
+    tensors = model.checkpoint.tensors
+    config, settings = read_m3_layer(model.root, model.head, model.config, model.settings, tensors, stack)
+    return model._replace(config=config, settings=settings)
 
 
 def read_m3_layer(

@@ -1,17 +1,23 @@
 """Read the files of cross-encoders of sentence-transformers."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.conversion.sentence_transformers import ModuleLayout, module_kind
+from bert_jax.conversion.checkpoint import Model
+from bert_jax.conversion.model_kinds import ACTIVATION_KEYS
+from bert_jax.conversion.module_files import ModuleLayout
+from bert_jax.conversion.sentence_transformers import module_kind
 from bert_jax.conversion.torch_activations import read_activation
 from bert_jax.errors import InputError
 from bert_jax.model_files import check_keys
 from bert_jax.model_files import sentence_transformers as tables
 
-# Keys of config.json in which cross-encoders name their activation.
-ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
+
+def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
+    """Add the activation that config.json names. Raises InputError when it is not known."""
+    return model.with_settings(activation=cross_encoder_activation(model.checkpoint.hf, model.checkpoint.where))
 
 
 def check_cross_encoder(layout: ModuleLayout) -> None:

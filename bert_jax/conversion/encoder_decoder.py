@@ -13,10 +13,8 @@ from bert_jax.conversion import state_dict
 from bert_jax.conversion.formats import safetensors_files
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.conversion.generation_settings import GenerationSettings, read_generation_settings
-from bert_jax.conversion.huggingface import SAVED_DTYPES
 from bert_jax.conversion.model_kinds import ENCODER_DECODER_TYPE, is_encoder_decoder
-from bert_jax.conversion.opening import canonical_names
-from bert_jax.conversion.replacing import place_of_new
+from bert_jax.conversion.tensor_names import canonical_names
 from bert_jax.conversion.weights import Weights, open_weights
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.families import FAMILIES
@@ -168,6 +166,9 @@ def save_encoder_decoder(
     Raises:
         InputError: the parameters do not fit the model, or the directory is not empty.
     """
+    from bert_jax.conversion.replacing import place_of_new
+    from bert_jax.conversion.write_checkpoint import SAVED_DTYPES  # not imported where models are only read
+
     if dtype not in SAVED_DTYPES:
         raise InputError(f"dtype {dtype!r} is not known{did_you_mean(dtype, SAVED_DTYPES)}")
     kind = np.dtype(SAVED_DTYPES[dtype])

@@ -4,7 +4,7 @@ import fnmatch
 
 from bert_jax import storage
 from bert_jax.conversion.formats import tf1
-from bert_jax.conversion.weights import is_weights
+from bert_jax.conversion.weights import is_weights, tf1_indices
 from bert_jax.errors import InputError
 
 # Pattern of a file's name -> what it is, and the way to weights that open.
@@ -32,7 +32,7 @@ _NO_MODEL = ("training_args.bin", "optimizer*", "scheduler*", "rng_state*", "sca
 def refuse_foreign_directory(directory: storage.Path) -> None:
     """Raise InputError when a directory without a config or without weights holds a model in another form."""
     if is_weights(directory):
-        for index in tf1.indices(directory)[:1]:
+        for index in tf1_indices(directory)[:1]:
             with tf1.open_variables(index):  # raises for a checkpoint of objects
                 return
         return

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.conversion.model_kinds import RECORD
+from bert_jax.conversion.file_names import RECORD
 from bert_jax.errors import InputError
 
 

@@ -1,14 +1,14 @@
 """Read and write `gliner_config.json`, which describes a GLiNER: its encoder, its head and its prompts."""
 
+import contextlib
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.gliner import GlinerConfig
-from bert_jax.conversion.formats.lazy_tensors import Tensors
-from bert_jax.conversion.model_kinds import GLINER_FILE
-from bert_jax.conversion.slots import GLINER_ENCODER
+from bert_jax.conversion.checkpoint import CheckpointFiles, GlinerFiles, Model
+from bert_jax.conversion.file_names import GLINER_FILE
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.gliner import GLINER
@@ -20,24 +20,22 @@ _FIELDS = {field.name for field in dataclasses.fields(GlinerConfig)} - {"carried
 _NOT_CARRIED = {"encoder_config", "vocab_size", "model_type", "transformers_version", "dtype", "torch_dtype"}
 
 
-class GlinerFiles(NamedTuple):
-    """The description of a GLiNER.
-
-    Attributes:
-        config: the head and its prompts.
-        encoder: the `config.json` of the encoder, without the sizes of its vocabulary and its heads.
-        where: path of `gliner_config.json`.
-        tokenizer: directory of the tokenizer.
-    """
-
-    config: GlinerConfig
-    encoder: dict[str, Any]
-    where: storage.Path
-    tokenizer: storage.Path
+def add_files(files: CheckpointFiles, base: storage.PathLike | None) -> CheckpointFiles:
+    """Add the description of a GLiNER. Raises InputError as `read_gliner`."""
+    return files._replace(gliner=read_gliner(files.root, base))
 
 
-def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> GlinerFiles | None:
-    """Read the description of a GLiNER in a directory; None if there is no `gliner_config.json`.
+def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
+    """Add the head of a GLiNER and the tokens of its prompts; a model that is none gets those of a new head."""
+    gliner = model.files.gliner
+    if gliner is None:
+        return model._replace(config=model.config.replace(gliner=GlinerConfig()))
+    model = model._replace(config=model.config.replace(gliner=gliner.config))
+    return model.with_settings(added_tokens=gliner.config.added_tokens)
+
+
+def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> GlinerFiles:
+    """Read the description of a GLiNER in a directory with a `gliner_config.json`.
 
     Args:
         root: the directory.
@@ -47,8 +45,6 @@ def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> Gli
         InputError: a value is invalid or not supported, or there is no description of the encoder or no tokenizer.
     """
     where = root / GLINER_FILE
-    if not root.is_dir() or not where.exists():
-        return None
     content = storage.read_json(where, unique_keys=True)
     check_keys(content, GLINER, where)
     given = {name: content[name] for name in _FIELDS if content.get(name) is not None}
@@ -89,11 +85,6 @@ def _encoder_directory(
         return hub.locate(name)
     except InputError as error:
         raise InputError(f"{where}: expected {lacking}, found {printable(repr(name), 60)}. {error}") from None
-
-
-def encoder_tensors(tensors: Tensors) -> Tensors:
-    """Rename the tensors of a GLiNER's encoder to those of a bare encoder; others keep their names."""
-    return {name.removeprefix(GLINER_ENCODER): tensor for name, tensor in tensors.items()}
 
 
 def gliner_json(config: BertConfig, described: dict[str, Any], tokenizer: Any) -> dict[str, Any]:

@@ -1,57 +1,24 @@
 """Load, save and convert model directories: config.json, weights and tokenizer in the Hugging Face layout."""
 
-import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
-import ml_dtypes
 import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion import state_dict
-from bert_jax.conversion.formats.lazy_tensors import Tensors
-from bert_jax.conversion.model_kinds import GLINER_FILE, ConfigLike, is_encoder_decoder
-from bert_jax.conversion.opening import open_model
-from bert_jax.conversion.slots import EMBEDDING_LAYER
+from bert_jax.conversion.model_kinds import ConfigLike, is_encoder_decoder
+from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.conversion.text_settings import TextSettings
-from bert_jax.errors import InputError, did_you_mean, logger
-from bert_jax.families import FAMILIES
-from bert_jax.head_names import ENCODER_DECODER_HEAD, GLINER_HEAD
-from bert_jax.lazy import LazyModule
-from bert_jax.model_files import check_keys
-from bert_jax.modeling import Bert, Params
+from bert_jax.errors import InputError, logger
+from bert_jax.modeling import Bert, EncoderDecoder, Params
 
 if TYPE_CHECKING:
-    from bert_jax.conversion import cross_encoders, gliner, record, replacing, sentence_transformers_writing
-    from bert_jax.conversion.formats import flax_msgpack, safetensors_files
-    from bert_jax.model_files import generation as generation_keys
-else:  # a model is read without them
-    cross_encoders = LazyModule("bert_jax.conversion.cross_encoders")
-    gliner = LazyModule("bert_jax.conversion.gliner")
-    record = LazyModule("bert_jax.conversion.record")
-    replacing = LazyModule("bert_jax.conversion.replacing")
-    sentence_transformers_writing = LazyModule("bert_jax.conversion.sentence_transformers_writing")
-    flax_msgpack = LazyModule("bert_jax.conversion.formats.flax_msgpack")
-    safetensors_files = LazyModule("bert_jax.conversion.formats.safetensors_files")
-    generation_keys = LazyModule("bert_jax.model_files.generation")
+    from bert_jax.conversion.write_checkpoint import SavesItself
 
 _log = logger(__name__)
-_GENERATION = "generation_config.json"
-# Format -> its file name and the function that writes it.
-WRITERS = {
-    "safetensors": ("model.safetensors", lambda path, tensors: safetensors_files.write(path, tensors)),
-    "flax": ("flax_model.msgpack", lambda path, tensors: flax_msgpack.write(path, tensors)),
-}
-CONFIG_FILES = ("config.json", GLINER_FILE)  # one of these is written last into a model directory
-SAVED_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
-
-
-class _SavesItself(Protocol):
-    def save(self, directory: Any, /) -> Any: ...
-
-    def lowercased(self) -> Any: ...
 
 
 class Loaded(NamedTuple):
@@ -142,7 +109,7 @@ def saved_head(path: storage.PathLike) -> str:
         InputError: as for `load_pretrained`.
     """
     if is_encoder_decoder(path):
-        return ENCODER_DECODER_HEAD
+        return EncoderDecoder.head
     with open_model(path, None, "") as opened:
         return opened.model.head
 
@@ -150,7 +117,7 @@ def saved_head(path: storage.PathLike) -> str:
 def convert(
     source: storage.PathLike,
     destination: storage.PathLike,
-    tokenizer_of: Callable[[storage.Path], _SavesItself | None],
+    tokenizer_of: "Callable[[storage.Path], SavesItself | None]",
     *,
     head: str | None = None,
     family: str = "",
@@ -184,32 +151,28 @@ def convert(
     Raises:
         InputError: as for `load_pretrained` and `save_pretrained`.
     """
-    write = _writer(dtype, weights)
+    from bert_jax.conversion import write_checkpoint  # not imported where models are only read
+
+    write = write_checkpoint.writer(dtype, weights)
     with open_model(source, head, family, base, None, task, config, tokenizer) as opened:
         matched = opened.match()
         report, model, where = opened.report(matched), opened.model, opened.weights.where
         if model.config.quantization is None:
-            tensors = state_dict.stored_tensors(model, matched, 0, np.dtype(SAVED_DTYPES[dtype]), where)
+            tensors = state_dict.stored_tensors(
+                model, matched, 0, np.dtype(write_checkpoint.SAVED_DTYPES[dtype]), where
+            )
         else:
             loaded = _dequantized(Loaded(params=state_dict.read_params(model, matched, 0, where), **report))
             model = Bert(loaded.config, model.head)
-            tensors = state_dict.stored_params(model.config, model.head, loaded.params, np.dtype(SAVED_DTYPES[dtype]))
+            tensors = state_dict.stored_params(
+                model.config, model.head, loaded.params, np.dtype(write_checkpoint.SAVED_DTYPES[dtype])
+            )
         text_input = opened.settings.tokenizer(tokenizer_of(opened.directory))
-        _write_directory(
+        write_checkpoint.write_directory(
             storage.Path(destination), model, tensors, text_input, opened.settings, dtype, write,
-            _generation_settings(opened.directory),
+            write_checkpoint.generation_settings(opened.directory),
         )  # fmt: skip
         return Loaded(params={}, **report)
-
-
-def _generation_settings(directory: storage.Path) -> dict[str, Any] | None:
-    """Read and check a directory's generation_config.json, which is only copied; None if there is none."""
-    where = directory / _GENERATION
-    if not where.exists():
-        return None
-    content = storage.read_json(where)
-    check_keys(content, generation_keys.GENERATION, where)
-    return content
 
 
 def save_pretrained(
@@ -217,7 +180,7 @@ def save_pretrained(
     config: BertConfig,
     head: str,
     params: Params,
-    tokenizer: _SavesItself | None = None,
+    tokenizer: "SavesItself | None" = None,
     *,
     settings: TextSettings | None = None,
     overwrite: bool = False,
@@ -245,7 +208,10 @@ def save_pretrained(
     Raises:
         InputError: the parameters do not fit config and head, or the directory is not empty.
     """
-    write = _writer(dtype, weights)
+    from bert_jax.conversion import write_checkpoint  # not imported where models are only read
+    from bert_jax.conversion.replacing import place_of_new
+
+    write = write_checkpoint.writer(dtype, weights)
     if (quantization := config.quantization) is not None:
         if (dtype, weights) != ("float32", "safetensors"):
             raise InputError(f"a quantized model is written as float32 and safetensors, found {dtype} and {weights}")
@@ -254,10 +220,12 @@ def save_pretrained(
 
             quantization = quantization.replace(stage="quantized")
             params, config = quantize_params(params, quantization), config.replace(quantization=quantization)
-    tensors = state_dict.stored_params(config, head, params, np.dtype(SAVED_DTYPES[dtype]))
+    tensors = state_dict.stored_params(config, head, params, np.dtype(write_checkpoint.SAVED_DTYPES[dtype]))
     home = storage.Path(directory)
-    target = replacing.place_of_new(home, overwrite)
-    _write_directory(target, Bert(config, head), tensors, tokenizer, settings or TextSettings(), dtype, write)
+    target = place_of_new(home, overwrite)
+    write_checkpoint.write_directory(
+        target, Bert(config, head), tensors, tokenizer, settings or TextSettings(), dtype, write
+    )
     if target != home:
         storage.replace_directory(home, target)
 
@@ -267,73 +235,16 @@ def save_description(
     config: BertConfig,
     head: str,
     params: Params,
-    tokenizer: _SavesItself | None,
+    tokenizer: "SavesItself | None",
     settings: TextSettings,
 ) -> None:
     """Write the files of `save_pretrained` except for the weights of the model, for weights in another format.
 
     The layers after the pooling of a sentence embedding model have their weights in folders of their own.
     """
+    from bert_jax.conversion import write_checkpoint  # not imported where models are only read
+
     tensors = state_dict.stored_params(config, head, params, np.dtype(np.float32))
-    _write_directory(
+    write_checkpoint.write_directory(
         directory, Bert(config, head), tensors, tokenizer, settings, "float32", lambda directory, tensors: None
     )
-
-
-def _writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:
-    """Return the function that writes tensors into a directory. Raises InputError for an unknown dtype or format."""
-    for what, value, known in (("dtype", dtype, SAVED_DTYPES), ("weights", weights, WRITERS)):
-        if value not in known:
-            raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
-    name, write = WRITERS[weights]
-    return lambda directory, tensors: write(directory / name, tensors)
-
-
-def _write_directory(
-    directory: storage.Path,
-    model: Bert,
-    tensors: Tensors,
-    tokenizer: _SavesItself | None,
-    settings: TextSettings,
-    dtype: str,
-    write: Callable[[storage.Path, Tensors], None],
-    generation: dict[str, Any] | None = None,
-) -> None:
-    if model.head == "sparse_embedding" and model.config.pooling == "lexical":
-        raise InputError(f"{directory}: expected another model to write, found weights of tokens of BGE-M3")
-    architecture = FAMILIES[model.config.family].names.architecture_of(model.head)
-    described = model.config.to_hf(architecture or "") | {"dtype": dtype}
-    for key in cross_encoders.ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
-        described.pop(key, None)
-    with storage.directory_atomically(directory) as beside:
-        if tokenizer is not None:
-            tokenizer.save(beside)
-        if model.head in ("sentence_embedding", "multi_vector"):
-            _write_embedding(beside, model, tensors, settings)
-        if model.head == "sparse_embedding":
-            sentence_transformers_writing.write_sparse_encoder(beside, model.config, settings)
-        if generation is not None:
-            storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
-        if model.head == "masked_lm":
-            record.write_record(beside, generated=settings.generated)
-        if model.head == "sequence_classification":
-            sentence_transformers_writing.write_cross_encoder(beside, settings)
-            record.write_record(beside, relations=settings.relations)
-            if settings.activation:
-                activation = sentence_transformers_writing.torch_activation(settings.activation)
-                described["sentence_transformers"] = {"activation_fn": activation}
-        name = CONFIG_FILES[0]
-        if model.head == GLINER_HEAD:
-            name, described = GLINER_FILE, gliner.gliner_json(model.config, described, tokenizer)
-        write(beside, tensors)
-        storage.write_atomically(beside / name, json.dumps(described, indent=2, sort_keys=True) + "\n")
-
-
-def _write_embedding(directory: storage.Path, model: Bert, tensors: Tensors, settings: TextSettings) -> None:
-    """Write sentence-transformers' files, and move tensors of its modules from `tensors` to the modules' folders."""
-    late = model.head == "multi_vector"
-    for number, folder in sentence_transformers_writing.write_layout(directory, model.config, settings, late).items():
-        prefix = EMBEDDING_LAYER.format(number=number)
-        own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
-        layer = {name.removeprefix(prefix): tensor for name, tensor in own.items()}
-        safetensors_files.write(folder / WRITERS["safetensors"][0], layer)

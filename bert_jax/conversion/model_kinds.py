@@ -1,20 +1,25 @@
-"""Recognise the kind of a model by its files, before the module that reads this kind is imported."""
+"""Find the files of a model, and recognise its kind by them.
 
-from collections.abc import Mapping
+A plain directory has config.json and weights. Each other kind has a module of its own, which is imported for it alone.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
+from bert_jax.conversion.checkpoint import CheckpointFiles
+from bert_jax.conversion.file_names import ADAPTER_CONFIG, ADAPTER_WEIGHTS, GLINER_FILE
 from bert_jax.conversion.weights import is_weights
+from bert_jax.errors import InputError
 from bert_jax.storage import hub
+from bert_jax.tokenization import has_tokenizer
 
 ConfigLike = storage.PathLike | Mapping[str, Any] | BertConfig
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+# Keys of config.json in which cross-encoders name their activation.
+ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 ENCODER_DECODER_TYPE = "encoder-decoder"  # model_type of transformers' EncoderDecoderModel
-GLINER_FILE = "gliner_config.json"
-RECORD = "bert_jax.json"  # beside the weights; transformers ignores it
-STANFORD = "HF_ColBERT"  # class of ColBERT models in the layout of their authors
 
 
 def is_file(path: storage.PathLike) -> bool:
@@ -42,10 +47,9 @@ def has_modules(root: storage.Path) -> bool:
     return (root / "modules.json").exists() or (root / "1_Pooling").exists()
 
 
-def is_stanford(hf: Mapping[str, Any]) -> bool:
-    """Return whether the content of a `config.json` is that of a ColBERT model in the layout of its authors."""
-    named = hf.get("architectures")
-    return isinstance(named, list) and STANFORD in named
+def names_activation(hf: Mapping[str, Any]) -> bool:
+    """Return whether the content of a `config.json` names the activation of a cross-encoder."""
+    return any(hf.get(key) is not None for key in ACTIVATION_KEYS)
 
 
 def is_encoder_decoder(path: storage.PathLike) -> bool:
@@ -55,3 +59,49 @@ def is_encoder_decoder(path: storage.PathLike) -> bool:
     where = hub.locate(path) / "config.json"
     content = storage.read_json(where) if where.exists() else None
     return isinstance(content, dict) and content.get("model_type") == ENCODER_DECODER_TYPE
+
+
+# Module of a kind of model -> whether files are of this kind. Its `add_files` adds what it finds.
+_KINDS: dict[str, Callable[[CheckpointFiles], bool]] = {
+    "sentence_transformers": lambda files: has_modules(files.root),
+    "gliner": lambda files: (files.root / GLINER_FILE).exists(),
+    "adapters": lambda files: files.gliner is None and is_adapter(files.directory),
+}
+
+
+def module_of(kind: str) -> Any:
+    """Return the module of `bert_jax.conversion` that reads a kind of model, imported here."""
+    return importlib.import_module(f"bert_jax.conversion.{kind}")
+
+
+def locate_checkpoint(
+    path: storage.PathLike, base: storage.PathLike | None, config: ConfigLike | None
+) -> CheckpointFiles:
+    """Find the files of a model; the files of other kinds than a plain directory are read by their own modules.
+
+    Args:
+        path, base, config: as for `bert_jax.conversion.huggingface.load_pretrained`.
+
+    Raises:
+        InputError: there is no such directory, or its description of the kind of the model is damaged.
+    """
+    if is_file(path):
+        return CheckpointFiles(storage.Path(path), storage.Path(path), is_bare=True)
+    root = hub.locate(path)
+    if config is not None:
+        return CheckpointFiles(root, root, is_bare=True)
+    files = CheckpointFiles(root, root)
+    for kind, is_kind in _KINDS.items():
+        if is_kind(files):
+            files = module_of(kind).add_files(files, base)
+    if base is not None and not (files.gliner or files.adapter):
+        raise InputError(f"{files.directory}: expected an adapter (adapter_config.json) for the base model, found none")
+    return files
+
+
+def locate_tokenizer(path: storage.PathLike) -> storage.Path:
+    """Return the directory or file of a tokenizer. Raises InputError when there is none."""
+    tokenizer = storage.Path(path)
+    if not tokenizer.exists() or not has_tokenizer(tokenizer):
+        raise InputError(f"{tokenizer}: expected a vocabulary file, or a directory with a tokenizer, found none")
+    return tokenizer

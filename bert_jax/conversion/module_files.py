@@ -1,9 +1,10 @@
-"""A module of sentence-transformers, and the checks of the files in its directory."""
+"""The modules of a sentence-transformers directory, and the checks of the files in its directories."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bert_jax import storage
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
 from bert_jax.model_files import FileKey, check_keys
 
@@ -17,6 +18,30 @@ class EmbeddingModule(NamedTuple):
     @property
     def kind(self) -> str:
         return self.type.rsplit(".", 1)[-1]
+
+
+class ModuleLayout(NamedTuple):
+    """The layout of a sentence-transformers directory.
+
+    Attributes:
+        root: the directory.
+        head: the saved head: one of `EMBEDDING_HEADS`, or `sequence_classification` for a cross-encoder.
+        model_type: model_type of config_sentence_transformers.json.
+        modules: the modules in order.
+        settings: all settings except `include_prompt`, which the Pooling module has.
+    """
+
+    root: storage.Path
+    head: str
+    model_type: str
+    modules: tuple[EmbeddingModule, ...]
+    settings: TextSettings
+
+    @property
+    def transformer(self) -> storage.Path:
+        """Return the directory of the BERT itself, which in older layouts is `0_Transformer` or the like."""
+        kinds = ("Transformer", "MLMTransformer")
+        return next((module.folder for module in self.modules if module.kind in kinds), self.root)
 
 
 def checked_object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:

@@ -1,21 +1,23 @@
-"""Read and write the modules of a MultiVectorEncoder of sentence-transformers; read ColBERT models of PyLate and of
-Stanford."""
+"""Read and write the modules of a MultiVectorEncoder of sentence-transformers, and of ColBERT models of PyLate."""
 
 import dataclasses
 import string
-from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import EmbeddingLayer
 from bert_jax.conversion.embedding_layers import read_dense
-from bert_jax.conversion.model_kinds import is_stanford
-from bert_jax.conversion.module_files import EmbeddingModule, checked_object, optional_boolean, optional_integer
-from bert_jax.conversion.multi_vector_settings import MultiVectorSettings, QueryExpansion
+from bert_jax.conversion.module_files import (
+    EmbeddingModule,
+    ModuleLayout,
+    checked_object,
+    optional_boolean,
+    optional_integer,
+)
+from bert_jax.conversion.multi_vector_settings import DEFAULT_QUERY_LENGTH, MultiVectorSettings, QueryExpansion
 from bert_jax.conversion.sentence_transformers import (
     EmbeddingSettings,
-    ModuleLayout,
     module_kind,
     transformer_config,
 )
@@ -23,8 +25,6 @@ from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
 from bert_jax.model_files import sentence_transformers as tables
 
-_PROJECTION = "linear.weight"  # tensor of such a model, beside those of its BERT
-_LENGTH = 32  # of expanded queries, where the files do not say
 _ROLES = (("query", "query_prefix"), ("document", "document_prefix"))
 # Keys of PyLate's config_sentence_transformers.json; if there is one, queries are expanded by default.
 _PYLATE_KEYS = (
@@ -64,35 +64,6 @@ def read_multi_vector(layout: ModuleLayout, config: BertConfig) -> EmbeddingSett
         multi_vector=dataclasses.replace(found, markers=tuple(markers.items())),
     )
     return EmbeddingSettings(config, settings, folders)
-
-
-def read_stanford(root: storage.Path, config: BertConfig, features: tuple[int, ...]) -> EmbeddingSettings:
-    """Return the settings of a ColBERT model in the layout of its authors, whose projection has the shape `features`.
-
-    Raises:
-        InputError: artifact.metadata is damaged.
-    """
-    content, where = checked_object(root / "artifact.metadata", tables.ARTIFACT_METADATA)
-    attends = optional_boolean(content, "attend_to_mask_tokens", False, where)
-    masks = optional_boolean(content, "mask_punctuation", True, where)
-    markers = {
-        "query": f"{content.get('query_token_id') or '[unused0]'} ",
-        "document": f"{content.get('doc_token_id') or '[unused1]'} ",
-    }
-    settings = MultiVectorSettings(
-        document_length=optional_integer(content, "doc_maxlen", where),
-        expansion=QueryExpansion(optional_integer(content, "query_maxlen", where) or _LENGTH, attended=attends),
-        skipped_words=tuple(string.punctuation) if masks else (),
-        markers=tuple(markers.items()),
-    )
-    layer = EmbeddingLayer("dense", features[1], features[0], bias=False)
-    texts = TextSettings(similarity="maxsim", prompts=tuple(markers.items()), multi_vector=settings)
-    return EmbeddingSettings(config.replace(embedding_layers=(layer,), normalize_embeddings=True), texts, {})
-
-
-def stanford_projection(hf: Mapping[str, Any], tensors: Mapping[str, Any]) -> str | None:
-    """Return the name of the projection's tensor in a ColBERT model of its authors; None for any other model."""
-    return _PROJECTION if is_stanford(hf) and _PROJECTION in tensors else None
 
 
 def multi_vector_json(settings: TextSettings) -> dict[str, dict[str, Any]]:
@@ -151,7 +122,7 @@ def _transformer_settings(layout: ModuleLayout) -> MultiVectorSettings:
     expansion = None
     if any(key in older for key in _PYLATE_KEYS) and older.get("do_query_expansion") is not False:
         attends = older.get("attend_to_expansion_tokens", older.get("attend_to_mask_tokens"))
-        expansion = QueryExpansion(lengths.pop("query_length") or _LENGTH, attended=bool(attends))
+        expansion = QueryExpansion(lengths.pop("query_length") or DEFAULT_QUERY_LENGTH, attended=bool(attends))
     return MultiVectorSettings(**lengths, expansion=expansion)
 
 

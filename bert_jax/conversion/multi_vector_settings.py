@@ -5,6 +5,8 @@ from typing import Any
 
 from bert_jax.errors import InputError
 
+DEFAULT_QUERY_LENGTH = 32  # of expanded queries, where the files do not say
+
 
 @dataclasses.dataclass(frozen=True)
 class QueryExpansion:

@@ -1,7 +1,7 @@
 """How a model of relation extraction marks entities, which `bert_jax.json` in its directory records."""
 
 from bert_jax import storage
-from bert_jax.conversion.model_kinds import RECORD
+from bert_jax.conversion.file_names import RECORD
 from bert_jax.data.finetuning.entity_markers import MARKERS, RelationSettings
 from bert_jax.errors import InputError
 

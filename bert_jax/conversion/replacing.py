@@ -4,7 +4,7 @@ import re
 import secrets
 
 from bert_jax import storage
-from bert_jax.conversion.model_kinds import GLINER_FILE
+from bert_jax.conversion.file_names import GLINER_FILE
 from bert_jax.errors import InputError
 
 _MODEL_FILE = re.compile(

@@ -1,24 +1,27 @@
 """Read the files of sentence-transformers: `modules.json`, `1_Pooling/`, `sentence_bert_config.json`, ..."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import POOLINGS, EmbeddingLayer
+from bert_jax.conversion.checkpoint import CheckpointFiles
+from bert_jax.conversion.embedding_layers import read_layer
 from bert_jax.conversion.model_kinds import has_modules
-from bert_jax.conversion.module_files import EmbeddingModule, checked_object, optional_boolean, optional_integer
+from bert_jax.conversion.module_files import (
+    EmbeddingModule,
+    ModuleLayout,
+    checked_object,
+    optional_boolean,
+    optional_integer,
+)
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, SIMILARITIES, TextSettings
+from bert_jax.conversion.torch_activations import read_activation
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.head_names import EMBEDDING_HEADS
-from bert_jax.lazy import LazyModule
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
-
-if TYPE_CHECKING:
-    from bert_jax.conversion import embedding_layers
-else:
-    embedding_layers = LazyModule("bert_jax.conversion.embedding_layers")
 
 # Keys of older files -> pooling, in the order in which the vectors of several poolings are concatenated.
 POOLING_KEYS = {
@@ -54,30 +57,6 @@ _PACKAGES = ("sentence_transformers.", "pylate.")
 _TRANSFORMER_TASKS = {"sequence_classification": "sequence-classification", "sparse_embedding": "fill-mask"}
 
 
-class ModuleLayout(NamedTuple):
-    """The layout of a sentence-transformers directory.
-
-    Attributes:
-        root: the directory.
-        head: the saved head: one of `EMBEDDING_HEADS`, or `sequence_classification` for a cross-encoder.
-        model_type: model_type of config_sentence_transformers.json.
-        modules: the modules in order.
-        settings: all settings except `include_prompt`, which the Pooling module has.
-    """
-
-    root: storage.Path
-    head: str
-    model_type: str
-    modules: tuple[EmbeddingModule, ...]
-    settings: TextSettings
-
-    @property
-    def transformer(self) -> storage.Path:
-        """Return the directory of the BERT itself, which in older layouts is `0_Transformer` or the like."""
-        kinds = ("Transformer", "MLMTransformer")
-        return next((module.folder for module in self.modules if module.kind in kinds), self.root)
-
-
 def embedding_head(root: storage.Path) -> str | None:
     """Return the head of a sentence-transformers directory, one of `EMBEDDING_HEADS`; None for other models.
 
@@ -86,6 +65,16 @@ def embedding_head(root: storage.Path) -> str | None:
     """
     layout = read_layout(root)
     return layout.head if layout and layout.head in EMBEDDING_HEADS else None
+
+
+def add_files(files: CheckpointFiles, base: storage.PathLike | None) -> CheckpointFiles:
+    """Add the layout of a sentence-transformers directory: config.json and weights are those of its Transformer.
+
+    Raises:
+        InputError: as `read_layout`.
+    """
+    layout = read_layout(files.root)
+    return files._replace(layout=layout, directory=layout.transformer if layout else files.root)
 
 
 def read_layout(root: storage.Path) -> ModuleLayout | None:
@@ -166,7 +155,7 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
     folders = {}
     for number, module in enumerate(behind):
         width = layers[-1].features if layers else config.sentence_embedding_size
-        layers.append(embedding_layers.read_layer(module, width))
+        layers.append(read_layer(module, width))
         if layers[-1].kind in ("dense", "layer_norm"):
             folders[number] = module.folder
     settings = dataclasses.replace(layout.settings, include_prompt=include_prompt)
@@ -235,11 +224,7 @@ def _of_transformer(folder: storage.Path, head: str) -> dict[str, Any]:
 
 def _activation(content: dict[str, Any], where: storage.Path) -> str:
     """Read the activation of a cross-encoder's logits; "" if the file names none."""
-    if not content.get("activation_fn"):
-        return ""
-    from bert_jax.conversion.torch_activations import read_activation
-
-    return read_activation(content["activation_fn"], where, "softmax")
+    return read_activation(content["activation_fn"], where, "softmax") if content.get("activation_fn") else ""
 
 
 def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from typing import Any
 
 from bert_jax.config import BertConfig
 from bert_jax.config.values import SPLADE_POOLINGS
-from bert_jax.conversion.module_files import checked_object
-from bert_jax.conversion.sentence_transformers import EmbeddingSettings, ModuleLayout, module_kind
+from bert_jax.conversion.module_files import ModuleLayout, checked_object
+from bert_jax.conversion.sentence_transformers import EmbeddingSettings, module_kind
 from bert_jax.errors import InputError
 from bert_jax.model_files import sentence_transformers as tables
 

@@ -4,16 +4,20 @@ arXiv:2409.10173, section 4.3): inside the model's own tensors, or in folders as
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bert_jax import storage
+from bert_jax.conversion import adapters
+from bert_jax.conversion.checkpoint import Checkpoint, Model
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.conversion.model_kinds import is_adapter
-from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.conversion.tensor_names import canonical_names
+from bert_jax.conversion.text_settings import TaskPrompts, TextSettings
 from bert_jax.errors import InputError, did_you_mean, logger, printable
+from bert_jax.families import FAMILIES
+from bert_jax.families.names import Names
 
 _log = logger(__name__)
 _ORIGINAL = ".parametrizations.weight.original"
@@ -68,12 +72,9 @@ class TaskAdapters:
             )
         return named
 
-    def settings(self, task: str, settings: TextSettings) -> TextSettings:
-        """Return the settings of a model with the adapter of a task: its prompt is the default one."""
-        prompts = settings.prompts or tuple(self.instructions.items())
-        default = task if task in dict(prompts) else settings.default_prompt
-        kept = settings.truncate_dim or self.truncate_dim
-        return dataclasses.replace(settings, prompts=prompts, default_prompt=default, task=task, truncate_dim=kept)
+    def prompts(self, task: str) -> TaskPrompts:
+        """Return the prompts of the tasks, for a model with the adapter of one; "" = none."""
+        return TaskPrompts(task, tuple(self.instructions.items()), self.truncate_dim)
 
     def merged(self, tensors: Tensors, task: str) -> Tensors:
         """Return the model's tensors under plain names, with the adapter inside them for a task merged; "" = none.
@@ -111,18 +112,46 @@ class TaskAdapters:
 
         return LazyTensor(weight.shape, np.dtype(np.float32), read)
 
-    def merged_folder(
-        self, tensors: Tensors, task: str, canonical: Callable[[Tensors], Tensors], stack: contextlib.ExitStack
-    ) -> Tensors:
+    def merged_folder(self, tensors: Tensors, task: str, names: Names, stack: contextlib.ExitStack) -> Tensors:
         """Return tensors by the family's names, with the adapter in the folder of a task merged; "" = none."""
         if task not in self.folders:
             return tensors
-        from bert_jax.conversion import adapters
-
         folder = self.folders[task]
         adapter = stack.enter_context(adapters.open_adapter(folder, adapters.read_config(folder)))
-        replaced, updates = canonical(adapter.tensors), canonical(adapter.updates)
+        replaced, updates = (canonical_names(part, names, self.where) for part in (adapter.tensors, adapter.updates))
         return adapters.merged(tensors, replaced, updates, adapter.where)
+
+
+def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
+    """Add the prompts of tasks: that of the merged adapter's task is the default one."""
+    of_tasks, settings = model.checkpoint.task_prompts, model.settings
+    assert of_tasks is not None
+    prompts = settings.prompts or of_tasks.prompts
+    default = of_tasks.task if of_tasks.task in dict(prompts) else settings.default_prompt
+    kept = settings.truncate_dim or of_tasks.truncate_dim
+    return model.with_settings(prompts=prompts, default_prompt=default, task=of_tasks.task, truncate_dim=kept)
+
+
+def merge_adapter(
+    stored: Checkpoint, task: str | None, settings: TextSettings, stack: contextlib.ExitStack
+) -> Checkpoint:
+    """Merge the adapter of a task, and give the tensors the names of the family.
+
+    Args:
+        stored: the model, with the names of its files.
+        task, settings: as for `TaskAdapters.chosen`.
+        stack: closes the file of the adapter.
+
+    Raises:
+        InputError: there is no such task, or its adapter does not fit.
+    """
+    has_adapters, names = FAMILIES[stored.hf["model_type"]].has_task_adapters, stored.names
+    own = find_adapters(stored.hf, stored.where.parent, stored.where, has_adapters)
+    task = own.chosen(task, settings)
+    tensors = canonical_names(own.merged(stored.tensors, task), names, stored.weights.where)
+    tensors = own.merged_folder(tensors, task, names, stack)
+    weights = dataclasses.replace(stored.weights, tensors=tensors)
+    return stored._replace(weights=weights, task_prompts=own.prompts(task))
 
 
 def find_adapters(hf: dict[str, Any], directory: storage.Path, where: storage.Path, has: bool) -> TaskAdapters:

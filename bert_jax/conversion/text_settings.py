@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bert_jax.errors import InputError, did_you_mean
 
@@ -18,6 +18,20 @@ _T = TypeVar("_T", bound=Any)
 QUERY_PROMPTS = ("query",)
 CORPUS_PROMPTS = ("document", "passage", "corpus")
 _TASK_PROMPTS = {"query": QUERY_PROMPTS, "document": CORPUS_PROMPTS}
+
+
+class TaskPrompts(NamedTuple):
+    """What a model with adapters for several tasks says of its texts and vectors.
+
+    Attributes:
+        task: the task whose adapter the parameters have; "" = none.
+        prompts: (name, text) pairs, each named after a task.
+        truncate_dim: number of leading dimensions of a vector to keep; None = all.
+    """
+
+    task: str
+    prompts: tuple[tuple[str, str], ...]
+    truncate_dim: int | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,19 +7,15 @@ format.
 import contextlib
 import dataclasses
 import functools
+import importlib
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_jax import storage
 from bert_jax.conversion.formats import lazy_tensors
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError, logger
-from bert_jax.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from bert_jax.conversion.formats import tf1
-else:
-    tf1 = LazyModule("bert_jax.conversion.formats.tf1")
 
 __all__ = ["LazyTensor", "Weights", "is_weights", "open_weights"]
 
@@ -50,14 +46,18 @@ class _Format:
 
     Attributes:
         name: name of the file in a directory; the index of shards is `NAME.index.json`.
-        reader: the module that reads it: `open_tensors` opens a file, `begins` tells whether its first bytes are those
-            of this format.
+        module: the module of `formats/` that reads it.
         has_own_names: whether `renamed` of the reader gives the tensors of all shards PyTorch's names.
     """
 
     name: str
-    reader: Any
+    module: str
     has_own_names: bool = False
+
+    @property
+    def reader(self) -> Any:
+        """Return the module, which is imported here: `open_tensors` opens a file, `begins` knows its first bytes."""
+        return importlib.import_module(f"bert_jax.conversion.formats.{self.module}")
 
     def renamed(self, tensors: _Tensors) -> _Tensors:
         """Return the tensors of all shards by PyTorch's names."""
@@ -66,20 +66,26 @@ class _Format:
 
 # In order of preference; TensorFlow's format, whose files may have any name, comes before flax (`_found`).
 WEIGHT_FORMATS = {
-    "safetensors": _Format("model.safetensors", LazyModule("bert_jax.conversion.formats.safetensors_files")),
-    "torch": _Format("pytorch_model.bin", LazyModule("bert_jax.conversion.formats.torch_files")),
-    "flax": _Format("flax_model.msgpack", LazyModule("bert_jax.conversion.formats.flax_msgpack"), has_own_names=True),
+    "safetensors": _Format("model.safetensors", "safetensors_files"),
+    "torch": _Format("pytorch_model.bin", "torch_files"),
+    "flax": _Format("flax_model.msgpack", "flax_msgpack", has_own_names=True),
 }
 _LONGEST_BEGINNING = 64
+_LONGEST_STATE = 2**16  # bytes of the file `checkpoint`
 _LFS_POINTER = b"version https://git-lfs"
+
+
+def _tf1() -> Any:
+    """Return the module that reads TensorFlow's format, which is imported only where no safetensors or PyTorch is."""
+    return importlib.import_module("bert_jax.conversion.formats.tf1")
 
 
 def is_weights(directory: storage.PathLike) -> bool:
     """Return whether a directory has weights in a format that `open_weights` reads, complete or not."""
     directory = storage.Path(directory)
-    return directory.is_dir() and (
-        any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(tf1.indices(directory))
-    )
+    if not directory.is_dir():
+        return False
+    return any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(tf1_indices(directory))
 
 
 @contextlib.contextmanager
@@ -127,13 +133,13 @@ def _opened(format_name: str, where: storage.Path) -> Iterator[Weights]:
     with contextlib.ExitStack() as stack:
         ignored: tuple[str, ...] = ()
         if format_name == "tf1":
-            tensors, ignored = stack.enter_context(tf1.open_variables(where))
+            tensors, ignored = stack.enter_context(_tf1().open_variables(where))
         elif where.name.endswith(".index.json"):
             tensors = _open_shards(where, format_name, stack)
         else:
             format_name = _by_content(where, format_name)
             tensors = stack.enter_context(WEIGHT_FORMATS[format_name].reader.open_tensors(where))
-        renamed = tf1.renamed if format_name == "tf1" else WEIGHT_FORMATS[format_name].renamed
+        renamed = _tf1().renamed if format_name == "tf1" else WEIGHT_FORMATS[format_name].renamed
         with lazy_tensors.about(where):
             tensors = renamed(tensors)
         yield Weights(where, format_name, tensors, ignored)
@@ -144,11 +150,11 @@ def _found(directory: storage.Path) -> tuple[str, storage.Path]:
     if not directory.is_dir():
         raise InputError(f"{directory}: expected a directory with weights, found none")
     for format_name, form in WEIGHT_FORMATS.items():
-        if format_name == "flax" and (index := tf1.find(directory)):
+        if format_name == "flax" and (index := _tf1_index(directory)):
             return "tf1", index
         if path := _named(directory, form):
             return format_name, path
-    if old := tf1.find_old(directory):
+    if old := _old_tf1_file(directory):
         raise InputError(
             f"{old}: expected TensorFlow's checkpoint format V2 (PREFIX.index and PREFIX.data-*), found the older V1, "
             "in one file; load it with TensorFlow and save it again with tf.compat.v1.train.Saver()"
@@ -205,3 +211,55 @@ def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitSt
         if name not in shards[shard]:
             raise InputError(f"{index}: expected a tensor {name!r} in {shard}, found none")
     return {name: shards[shard][name] for name, shard in weight_map.items()}
+
+
+def tf1_indices(directory: storage.Path) -> list[storage.Path]:
+    """Return the index files of checkpoints in a directory, including damaged ones with data files beside them."""
+    beside = sorted(directory.iterdir())
+    return [
+        path
+        for path in beside
+        if path.name.endswith(".index")
+        and (any(other.name.startswith(f"{path.name[:-6]}.data-") for other in beside) or _is_table(path))
+    ]
+
+
+def _tf1_index(directory: storage.Path) -> storage.Path | None:
+    """Return the index of the checkpoint in a directory, or None if there is none.
+
+    Raises:
+        InputError: there are several checkpoints, and the file `checkpoint` names none of them.
+    """
+    found = tf1_indices(directory)
+    latest = _latest(directory / "checkpoint")
+    named = [path for path in found if path.name == f"{latest}.index"]
+    if len(found) > 1 and not named:
+        names = ", ".join(path.name for path in found[:5])
+        raise InputError(
+            f"{directory}: expected one TensorFlow checkpoint, or a file `checkpoint` that names one, found {names}"
+        )
+    return next(iter(named or found), None)
+
+
+def _old_tf1_file(directory: storage.Path) -> storage.Path | None:
+    """Return a checkpoint of the older format V1, which is not supported, or None if there is none."""
+    return next((path for path in sorted(directory.iterdir()) if ".ckpt" in path.name and _is_table(path)), None)
+
+
+def _is_table(path: storage.Path) -> bool:
+    """Return whether a file is a table of TensorFlow's."""
+    if not path.is_file() or path.size() < 48:
+        return False
+    from bert_jax.conversion.formats import sstables
+
+    with path.open("rb") as file:
+        file.seek(-8, 2)
+        return sstables.is_table(file.read(8))
+
+
+def _latest(state: storage.Path) -> str | None:
+    """Return the name of the checkpoint in the file `checkpoint`, without the directory of the original machine."""
+    if not state.is_file() or state.size() > _LONGEST_STATE:
+        return None
+    match = re.search(rb'^model_checkpoint_path: "([^"\n]*)"', state.read_bytes(), re.MULTILINE)
+    return re.split(r"[/\\]", match[1].decode(errors="replace"))[-1] if match else None

@@ -109,10 +109,10 @@ def open_runner(
     loaded = load_pretrained(model_dir)
     if loaded.head != head:
         raise InputError(f"{model_dir}: expected a model for {head}, found one for {loaded.head}")
-    tokenizer = open_tokenizer(loaded)
     setup.check_length(max_seq_length, loaded.config, "max_seq_length")
     if max_seq_length and max_seq_length < 4:
         raise InputError(f"max_seq_length: expected at least 4 tokens (or 0), found {max_seq_length}")
+    tokenizer = open_tokenizer(loaded)
     positions = loaded.config.max_position_embeddings
     limit = max_seq_length or loaded.settings.longest(positions, tokenizer)
     config, settings = loaded.config, loaded.settings

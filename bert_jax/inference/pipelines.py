@@ -9,7 +9,6 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from bert_jax import sharding
-from bert_jax.conversion import readers
 from bert_jax.conversion.model_kinds import has_modules
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.head_names import ENCODER_DECODER_HEAD
@@ -176,7 +175,11 @@ def _kind(task: str, model: Any) -> type[Pipeline]:
 
 def _embedding_head(root: Path) -> str | None:
     """Return the head of a sentence-transformers directory, one of `EMBEDDING_HEADS`; None for other models."""
-    return readers.sentence_transformers.embedding_head(root) if has_modules(root) else None
+    if not has_modules(root):
+        return None
+    from bert_jax.conversion import sentence_transformers
+
+    return sentence_transformers.embedding_head(root)
 
 
 def _devices(device: str | int | jax.Device | None) -> list[jax.Device] | None:

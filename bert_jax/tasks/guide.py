@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.conversion.huggingface import load_pretrained
-from bert_jax.conversion.opening import open_model
+from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import storage
+from bert_jax.conversion.file_names import RECORD
 from bert_jax.conversion.generated import Generated, generated_of
-from bert_jax.conversion.model_kinds import RECORD
 from bert_jax.conversion.relation_settings import read_relation_settings
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.delimited import DELIMITERS

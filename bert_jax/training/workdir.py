@@ -12,7 +12,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import recipes, storage
-from bert_jax.conversion.huggingface import CONFIG_FILES
+from bert_jax.conversion.file_names import CONFIG_FILES
 from bert_jax.errors import InputError, logger, printable
 from bert_jax.tasks.base import Job
 from bert_jax.training import resuming

@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax import evaluation, recipes, storage, tasks
 from bert_jax.cli import main
-from bert_jax.conversion.record import RECORD
+from bert_jax.conversion.file_names import RECORD
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.errors import InputError
 from bert_jax.tasks import remembered

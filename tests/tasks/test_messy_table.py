@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.cli import main
-from bert_jax.conversion.record import RECORD
+from bert_jax.conversion.file_names import RECORD
 from bert_jax.errors import InputError
 from bert_jax.training.loop import train
 

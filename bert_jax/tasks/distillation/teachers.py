@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.config.kinds_of_layers import ExpertsConfig, TiedConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
-from bert_jax.conversion.opening import open_model
+from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import open_tokenizer

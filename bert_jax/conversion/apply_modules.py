@@ -1,0 +1,45 @@
+"""Apply the modules of a sentence-transformers directory to the config of its model."""
+
+import contextlib
+
+from bert_jax.conversion.checkpoint import Model
+from bert_jax.conversion.cross_encoders import check_cross_encoder
+from bert_jax.conversion.multi_vector_encoders import read_multi_vector
+from bert_jax.conversion.sentence_transformers import read_embedding
+from bert_jax.conversion.slots import EMBEDDING_LAYER
+from bert_jax.conversion.sparse_encoders import read_sparse
+from bert_jax.conversion.weights import open_weights
+
+# Head -> the function that reads its modules.
+_READERS = {
+    "sentence_embedding": read_embedding,
+    "multi_vector": read_multi_vector,
+    "sparse_embedding": read_sparse,
+}
+
+
+def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
+    """Apply the modules to the config and the settings of a model, and add their tensors to the model's.
+
+    With another head than the saved one, the modules are left out.
+
+    Args:
+        model: a model with a layout of modules.
+        stack: closes the files of the modules.
+
+    Raises:
+        InputError: a module asks for something that is not supported.
+    """
+    layout, head = model.files.layout, model.head
+    assert layout is not None
+    if head != layout.head:
+        return model._replace(settings=layout.settings.of_another_head())
+    if head not in _READERS:
+        check_cross_encoder(layout)
+        return model._replace(settings=layout.settings)
+    config, settings, folders = _READERS[head](layout, model.config)
+    for number, folder in folders.items():
+        layer = stack.enter_context(open_weights(folder)).tensors
+        prefix = EMBEDDING_LAYER.format(number=number)
+        model.checkpoint.tensors.update({f"{prefix}{name}": tensor for name, tensor in layer.items()})
+    return model._replace(config=config, settings=settings)
