@@ -1,6 +1,7 @@
 """How many lines of this package a fresh process has imported after its work.
 
-A reader who follows that work has as many lines before them. The goal is 12,000 for each.
+A reader who follows that work has as many lines before them. The goal is 12,000 for each, which the embedding of a sentence misses: its modules of
+sentence-transformers have readers of their own.
 """
 
 import json
@@ -12,8 +13,8 @@ import pytest
 
 # Task of a pipeline -> the head of its model, its input, and the most lines: those of today, rounded up.
 BUDGETS = {
-    "sentence-embedding": ("sentence_embedding", "a cat sat on the house", 14_400),
-    "fill-mask": ("masked_lm", "a cat [MASK] on the house", 13_800),
+    "sentence-embedding": ("sentence_embedding", "a cat sat on the house", 12_800),
+    "fill-mask": ("masked_lm", "a cat [MASK] on the house", 12_000),
 }
 # Modules of other tasks, formats and families, none of which this work imports.
 OTHERS = (

@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Any, Self
 
-from bert_jax.config.part import Part
+from bert_jax.config.part import ModelPart
 from bert_jax.config.values import LARGEST_SIZE, shortest_period
 from bert_jax.errors import InputError, printable
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionConfig(Part):
+class AttentionConfig(ModelPart):
     """Attention of each token to all tokens, or in local layers to those of a window.
 
     Attributes:

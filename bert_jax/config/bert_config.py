@@ -2,15 +2,13 @@
 
 import dataclasses
 import json
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bert_jax import storage
 from bert_jax.config.encoder_config import EncoderConfig
-from bert_jax.config.gliner import GlinerConfig
 from bert_jax.config.json_fields import check_said, read_fields, write_fields
-from bert_jax.config.part import Part, setting_names
-from bert_jax.config.parts import BERTS_PARTS, PLACES, SELECTORS, check_part, types_of, with_parts
-from bert_jax.config.quantization import Quantization
+from bert_jax.config.part import ModelPart, setting_names
+from bert_jax.config.parts import BERTS_PARTS, PLACES, SELECTORS, check_part, setting_types, with_parts
 from bert_jax.config.values import (
     MAY_BE_NONE,
     SIZES,
@@ -24,6 +22,10 @@ from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED
 from bert_jax.model_files.labels import read_classes
 from bert_jax.storage import hub
+
+if TYPE_CHECKING:  # models without them are read without these modules
+    from bert_jax.config.gliner import GlinerConfig
+    from bert_jax.config.quantization import Quantization
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +58,8 @@ class BertConfig(EncoderConfig):
     pooling_skip: int = 0
     embedding_layers: tuple[EmbeddingLayer, ...] = ()
     normalize_embeddings: bool = True
-    gliner: GlinerConfig | None = None
-    quantization: Quantization | None = None
+    gliner: "GlinerConfig | None" = None
+    quantization: "Quantization | None" = None
     carried: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +130,7 @@ class BertConfig(EncoderConfig):
         return config.replace(position_offset=offset) if "position_offset" in config.settings() else config
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, ModelPart]:
         """Return the parts by place."""
         return {place: getattr(self, place) for place in PLACES}
 
@@ -173,13 +175,16 @@ class BertConfig(EncoderConfig):
     @classmethod
     def _read(cls, hf: dict[str, Any], family: str, where: str) -> Self:
         count, names = read_classes(hf, where)
-        classes = {} if count is None else {"num_labels": count, "id2label": names}
-        quantization = Quantization.from_hf(hf.get("quantization_config"))
-        return cls._of_family(hf, family, quantization=quantization, **classes)
+        classes: dict[str, Any] = {} if count is None else {"num_labels": count, "id2label": names}
+        if hf.get("quantization_config") is not None:
+            from bert_jax.config.quantization import Quantization
+
+            classes["quantization"] = Quantization.from_hf(hf["quantization_config"])
+        return cls._of_family(hf, family, **classes)
 
     @classmethod
     def _of_family(cls, hf: dict[str, Any], family: str, **more: Any) -> Self:
-        fields = read_fields(hf, family, types_of(cls)) | more
+        fields = read_fields(hf, family, setting_types(cls)) | more
         return cls(family=family, **with_parts(fields, BERTS_PARTS, family, of_file=True))
 
     def to_hf(self, architecture: str = "") -> dict[str, Any]:

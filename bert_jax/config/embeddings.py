@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any, Self
 
-from bert_jax.config.part import Part
+from bert_jax.config.part import ModelPart
 from bert_jax.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
-class EmbeddingsConfig(Part):
+class EmbeddingsConfig(ModelPart):
     """The embedding layer.
 
     Attributes:

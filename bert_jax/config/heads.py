@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
-from bert_jax.config.part import Part
+from bert_jax.config.part import ModelPart
 from bert_jax.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadsConfig(Part):
+class HeadsConfig(ModelPart):
     """The heads.
 
     Attributes:

@@ -3,14 +3,14 @@
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from bert_jax.config.part import Part
+from bert_jax.config.part import ModelPart
 
 if TYPE_CHECKING:
     from bert_jax.config.kinds_of_layers import BottleneckConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class FeedForwardConfig(Part):
+class FeedForwardConfig(ModelPart):
     """A feed-forward block: up, activation, down.
 
     Attributes:
@@ -40,7 +40,7 @@ class GatedConfig(FeedForwardConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class NormsConfig(Part):
+class NormsConfig(ModelPart):
     """The norms of the encoder.
 
     Attributes:
@@ -61,7 +61,7 @@ class NormsConfig(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerConfig(Part):
+class LayerConfig(ModelPart):
     """A layer of one attention block and one feed-forward block, which are as wide as the residual stream."""
 
     def builds(self) -> str:
@@ -91,7 +91,7 @@ class LayerConfig(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class StackConfig(Part):
+class StackConfig(ModelPart):
     """Layers each of which has parameters of its own."""
 
     def builds(self) -> str:

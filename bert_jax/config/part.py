@@ -1,15 +1,15 @@
-"""`Part`, what fills a place of the encoder: a value with the settings of its own."""
+"""`ModelPart`, what fills a place of the encoder: a value with the settings of its own."""
 
 import dataclasses
 from typing import Any, ClassVar, Self, TypeVar
 
 from bert_jax.config.values import MAY_BE_NONE, check_value
 
-_Kind = TypeVar("_Kind", bound="Part")
+_Kind = TypeVar("_Kind", bound="ModelPart")
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class ModelPart:
     """What fills a place of the encoder. `check` compares its settings with each other and with the config's fields."""
 
     kind: ClassVar[str] = ""  # how `config.json` and recipes name it, where one key chooses it
@@ -32,12 +32,12 @@ class Part:
         return self
 
 
-def expect(part: Part, kind: type[_Kind]) -> _Kind:
+def expect(part: ModelPart, kind: type[_Kind]) -> _Kind:
     """Return a part in code that only parts of a kind reach."""
     assert isinstance(part, kind), part
     return part
 
 
-def setting_names(part: Part | type[Part]) -> tuple[str, ...]:
+def setting_names(part: ModelPart | type[ModelPart]) -> tuple[str, ...]:
     """Return the names of a part's settings."""
     return tuple(field.name for field in dataclasses.fields(part))

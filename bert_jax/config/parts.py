@@ -12,12 +12,12 @@ from bert_jax.config.attention import AttentionConfig
 from bert_jax.config.embeddings import EmbeddingsConfig
 from bert_jax.config.heads import HeadsConfig
 from bert_jax.config.layers import FeedForwardConfig, LayerConfig, NormsConfig, StackConfig
-from bert_jax.config.part import Part, setting_names
+from bert_jax.config.part import ModelPart, setting_names
 from bert_jax.config.positions import AbsoluteConfig, PositionsConfig
 from bert_jax.errors import InputError, printable
 
 # Place, a field of `BertConfig` -> what fills it in BERT.
-BERTS_PARTS: dict[str, Part] = {
+BERTS_PARTS: dict[str, ModelPart] = {
     "embeddings": EmbeddingsConfig(),
     "positions": AbsoluteConfig(),
     "attention": AttentionConfig(),
@@ -32,9 +32,9 @@ PLACES = tuple(BERTS_PARTS)
 SELECTORS = {"position_embedding_type": "positions"}
 
 
-def kinds_of(place: str) -> list[type[Part]]:
+def kinds_of(place: str) -> list[type[ModelPart]]:
     """Return the classes of parts that may fill a place; those of other packages too, once they are imported."""
-    kinds: list[type[Part]] = [PositionsConfig if place == "positions" else type(BERTS_PARTS[place])]
+    kinds: list[type[ModelPart]] = [PositionsConfig if place == "positions" else type(BERTS_PARTS[place])]
     for kind in kinds:
         kinds += [other for other in kind.__subclasses__() if other not in kinds]
     return kinds
@@ -46,7 +46,7 @@ def place_of(setting: str) -> str | None:
 
 
 def with_parts(
-    changes: Mapping[str, Any], parts: Mapping[str, Part], family: str, *, of_file: bool = False
+    changes: Mapping[str, Any], parts: Mapping[str, ModelPart], family: str, *, of_file: bool = False
 ) -> dict[str, Any]:
     """Return changes of `BertConfig` with settings of parts put into the parts.
 
@@ -96,7 +96,7 @@ def check_part(place: str, part: Any) -> None:
         raise InputError(f"model config: {place}: expected one of {expected}, found {printable(repr(part), 60)}")
 
 
-def types_of(config: type) -> dict[str, Any]:
+def setting_types(config: type) -> dict[str, Any]:
     """Return the types of a config's fields, and of the settings of all parts, by name."""
     kinds = [kind for place in PLACES for kind in kinds_of(place)]
     return dict.fromkeys(SELECTORS, str) | {

@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
-from bert_jax.config.part import Part
+from bert_jax.config.part import ModelPart
 from bert_jax.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
-class PositionsConfig(Part):
+class PositionsConfig(ModelPart):
     """Nothing tells the encoder where a token is."""
 
     kind = "none"

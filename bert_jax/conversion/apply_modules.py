@@ -1,21 +1,23 @@
 """Apply the modules of a sentence-transformers directory to the config of its model."""
 
 import contextlib
+from collections.abc import Callable
+from typing import Any
 
 from bert_jax.conversion.checkpoint import Model
 from bert_jax.conversion.cross_encoders import check_cross_encoder
-from bert_jax.conversion.multi_vector_encoders import read_multi_vector
-from bert_jax.conversion.sentence_transformers import read_embedding
 from bert_jax.conversion.slots import EMBEDDING_LAYER
-from bert_jax.conversion.sparse_encoders import read_sparse
 from bert_jax.conversion.weights import open_weights
+from bert_jax.lazy import LazyRegistry
 
 # Head -> the function that reads its modules.
-_READERS = {
-    "sentence_embedding": read_embedding,
-    "multi_vector": read_multi_vector,
-    "sparse_embedding": read_sparse,
-}
+_READERS: LazyRegistry[Callable[..., Any]] = LazyRegistry(
+    {
+        "sentence_embedding": "bert_jax.conversion.sentence_transformers.read_embedding",
+        "multi_vector": "bert_jax.conversion.multi_vector_encoders.read_multi_vector",
+        "sparse_embedding": "bert_jax.conversion.sparse_encoders.read_sparse",
+    }
+)
 
 
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:

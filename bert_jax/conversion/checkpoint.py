@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.slots import GLINER_ENCODER
 from bert_jax.conversion.text_settings import NO_SETTINGS, TaskPrompts, TextSettings
@@ -14,6 +13,7 @@ from bert_jax.families import FAMILIES, Json, architectures_of
 from bert_jax.families.names import Names
 
 if TYPE_CHECKING:
+    from bert_jax.config.gliner import GlinerConfig
     from bert_jax.conversion.module_files import ModuleLayout
 
 
@@ -27,7 +27,7 @@ class GlinerFiles(NamedTuple):
         tokenizer: directory of the tokenizer.
     """
 
-    config: GlinerConfig
+    config: "GlinerConfig"
     encoder: dict[str, Any]
     where: storage.Path
     tokenizer: storage.Path

@@ -13,7 +13,8 @@ from bert_jax.conversion.model_kinds import ConfigLike, is_encoder_decoder
 from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, logger
-from bert_jax.modeling import Bert, EncoderDecoder, Params
+from bert_jax.head_names import ENCODER_DECODER_HEAD
+from bert_jax.modeling import Bert, Params
 
 if TYPE_CHECKING:
     from bert_jax.conversion.write_checkpoint import SavesItself
@@ -109,7 +110,7 @@ def saved_head(path: storage.PathLike) -> str:
         InputError: as for `load_pretrained`.
     """
     if is_encoder_decoder(path):
-        return EncoderDecoder.head
+        return ENCODER_DECODER_HEAD
     with open_model(path, None, "") as opened:
         return opened.model.head
 

@@ -102,7 +102,7 @@ JINA_V3_FAMILY = Family(
     title="Jina Embeddings v3",
     file_keys=_KEYS,
     names=_NAMES,
-    sign=r"(^|\.)layers\.\d+\.mixer\.Wqkv\.",
+    sign=r"(^|\.)layers\.\d+\.mixer\.Wqkv\.|(^|(?<!encoder)\.)layers\.\d+\.mlp\.fc1\.",
     classes="JinaEmbeddingsV3",
     other_model_types=("xlm-roberta",),
     shows=lambda hf: hf.get("position_embedding_type") == "rotary",
