@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bert_jax.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from bert_jax.config import BertConfig
     from bert_jax.errors import InputError
@@ -11,8 +13,6 @@ if TYPE_CHECKING:
     from bert_jax.modeling import Bert, BertOutput, Compute
     from bert_jax.tokenization import Tokenizer, load_tokenizer
     from bert_jax.training import train
-
-__version__ = "0.1.0"
 
 # Public name -> the module that defines it, imported on first use, so that `import bert_jax` is fast.
 _PUBLIC = {

@@ -20,10 +20,10 @@ MOST_LINES = 400
 # Each part imports only from the parts before it. A family's file is a part of its own, which the registry in
 # `families/__init__.py` imports by name.
 ORDER = (
-    "lazy", "forks", "process", "compilers", "synonyms", "errors", "extras", "notebook", "program_cache", "storage",
-    "model_files", "head_names", "families", "config", "sharding", "parameter_sharding", "modeling", "tokenization",
-    "data", "conversion", "family", "recipes", "inference", "reports", "metrics", "tasks", "evaluation", "training",
-    "compression", "export", "planning", "serving", "demo", "cli", "__main__",
+    "version", "lazy", "forks", "process", "compilers", "synonyms", "errors", "extras", "notebook", "program_cache",
+    "storage", "model_files", "head_names", "families", "config", "sharding", "parameter_sharding", "modeling",
+    "tokenization", "data", "conversion", "family", "recipes", "inference", "reports", "metrics", "tasks",
+    "evaluation", "training", "compression", "export", "planning", "serving", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """How many lines of this package a fresh process has imported after its work.
 
-A reader who follows that work has as many lines before them. The goal is 12,000 for each, which the embedding of a sentence misses: its modules of
-sentence-transformers have readers of their own.
+A reader who follows that work has as many lines before them. The goal is 12,000 for each; modules of
+sentence-transformers, which filling a blank has not, have readers of their own.
 """
 
 import json

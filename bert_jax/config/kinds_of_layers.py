@@ -43,8 +43,8 @@ class BottleneckConfig(LayerConfig):
         return self.num_feedforward_networks - 1
 
     @property
-    def bottleneck(self) -> "BottleneckConfig | None":
-        return self if self.intra_bottleneck_size else None
+    def has_bottleneck(self) -> bool:
+        return self.intra_bottleneck_size > 0
 
     def check(self, config: Any) -> None:
         if not (size := self.intra_bottleneck_size):

@@ -1,12 +1,9 @@
 """The layers of the encoder: their feed-forward block, their norms, their blocks, and whose parameters they have."""
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from bert_jax.config.part import ModelPart
-
-if TYPE_CHECKING:
-    from bert_jax.config.kinds_of_layers import BottleneckConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,9 +82,9 @@ class LayerConfig(ModelPart):
         return 0
 
     @property
-    def bottleneck(self) -> "BottleneckConfig | None":
-        """Return this part if layers are narrower inside than the residual stream, else None."""
-        return None
+    def has_bottleneck(self) -> bool:
+        """Return whether layers are narrower inside than the residual stream."""
+        return False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.config.kinds_of_layers import BottleneckConfig
+from bert_jax.config.part import expect
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
@@ -17,8 +18,7 @@ from bert_jax.modeling.positions import Positions
 
 
 def _of(config: BertConfig) -> BottleneckConfig:
-    assert config.layer.bottleneck is not None
-    return config.layer.bottleneck
+    return expect(config.layer, BottleneckConfig)
 
 
 class Bottleneck(nnx.Module):
@@ -70,7 +70,7 @@ class BottleneckLayer(EncoderLayer):
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs, last_block: Callable[..., nnx.Module] | None = None):
         super().__init__(config, rngs, last_block)
-        if config.layer.bottleneck:
+        if config.layer.has_bottleneck:
             self.bottleneck = Bottleneck(config, rngs=rngs)
 
     def add_blocks(self, config: BertConfig, rngs: nnx.Rngs) -> None:

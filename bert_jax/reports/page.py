@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax import __version__, storage
+from bert_jax import storage
 from bert_jax.errors import InputError, printable
 from bert_jax.reports.style import CSS, SHADES
+from bert_jax.version import __version__
 
 LONGEST_TEXT = 600  # most characters of a text that are shown
 _DPI = 144

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_layers import ExpertsConfig
+from bert_jax.config.kinds_of_layers import BottleneckConfig, ExpertsConfig
 from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling import Bert, Electra, EncoderDecoder
 
@@ -144,7 +144,7 @@ def forward_flops(
     total = queries * inner * (4 * heads + products * config.intermediate_size)
     keys_and_values = 2 * (inner + config.value_input_size) * config.key_value_width
     total += config.num_hidden_layers * length * keys_and_values
-    if (part := config.layer.bottleneck) is not None:
+    if isinstance(part := config.layer, BottleneckConfig) and part.has_bottleneck:
         of_keys = config.num_hidden_layers * length  # positions of bottlenecks that keys read
         narrowed = of_keys if part.use_bottleneck_attention else queries
         narrowed += 0 if part.use_bottleneck_attention or not part.key_query_shared_bottleneck else of_keys

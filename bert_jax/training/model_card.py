@@ -10,7 +10,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-import bert_jax
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.errors import escape_controls, one_line, printable_json
@@ -19,6 +18,7 @@ from bert_jax.recipes.describe import describe_keys, shown_value
 from bert_jax.storage import PathLike
 from bert_jax.tasks.base import Job
 from bert_jax.training.resuming import DataRecord
+from bert_jax.version import __version__
 
 _TEXTS = '["A first text.", "A second text."]'
 # Head -> the hub's pipeline tag, and the pipeline of bert_jax with the arguments of a call.
@@ -70,7 +70,7 @@ def write_model_card(
     library = theirs[0].split()[1].replace("_", "-") if theirs else "bert_jax"
     dev = _last_part(recipe.data.get("dev") or "")
     lines = _front_matter(recipe, title, library, tag, evaluated, dev)
-    lines += [f"# {title}", "", f"Trained by bert_jax {bert_jax.__version__} in {job.num_steps:,} steps.", ""]
+    lines += [f"# {title}", "", f"Trained by bert_jax {__version__} in {job.num_steps:,} steps.", ""]
     lines += ["## Use", "", *_code(["import bert_jax", "", *_call(use, job.tokenizer)])]
     lines += ["With PyTorch:", "", *_code(theirs)] if theirs else []
     if evaluated:

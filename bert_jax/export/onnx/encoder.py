@@ -144,7 +144,8 @@ def add_encoder(
     shared = None
     if config.attention.pos_att_type:
         shared = relative_positions(graph, params["relative_embeddings"], config)
-    embeddings, layers, bottleneck = x, _layers(params, config), config.layer.bottleneck
+    embeddings, layers = x, _layers(params, config)
+    bottleneck = config.layer if isinstance(config.layer, BottleneckConfig) and config.layer.has_bottleneck else None
     for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
         plan = (biases[window], rotations.get(window), shared, tokens)
