@@ -306,8 +306,8 @@ def write_small(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
     usual = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
     def write(path: Path, head: str = "encoder", seed: int = 0, **fields: Any) -> Path:
-        given = usual | {"max_position_embeddings": 32} | fields
-        config = BertConfig(vocab_size=tiny_tokenizer.vocab_size, **given)
+        given = usual | {"max_position_embeddings": 32, "vocab_size": tiny_tokenizer.vocab_size} | fields
+        config = BertConfig().replace(**given)
         save_pretrained(path, config, head, jax.jit(Bert(config, head).init)(jax.random.key(seed)), tiny_tokenizer)
         return path
 

@@ -62,7 +62,7 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
         "architectures": [architecture or f"{kind.classes}Model"],
         "model_type": kind.model_type or fields["family"],
     }
-    hf |= {key: fields[field] for field, key in kind.keys.items()}
+    hf |= {key: fields[field] for field, key in kind.keys.items() if field in fields}  # those of the parts it has
     hf |= kind.writes(fields)
     if offset := kind.position_offset(fields):
         hf[kind.keys["max_position_embeddings"]] += offset

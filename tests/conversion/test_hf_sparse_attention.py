@@ -105,7 +105,7 @@ def test_outputs(tmp_path, name, lengths):
         maps = full_maps(model, expected, inputs)
     else:
         maps = [x[:, :, :length, :length].numpy().copy() for x in expected.attentions]
-        size, times = model.config.attention.block_size, 1 + model.config.attention.num_random_blocks
+        size, times = model.config.block_size, 1 + model.config.num_random_blocks
         for x in maps:  # transformers shows the first block, which counts several times, once
             x[:, :, size : (length - 1) // size * size, :size] *= times
     for ours_, theirs in zip(dense.attentions, maps, strict=True):
@@ -143,7 +143,7 @@ def test_heads_choose_their_global_tokens(tmp_path, name, head, layers):
     inputs = {key: array for key, array in batch_of(model).items() if key != "global_attention_mask"}
     if name == "longformer" or head == "question_answering":
         separators = np.array([[5, 6, LENGTH - 1], [9, 10, 36], [3, 4, LENGTH - 1]])
-        inputs["input_ids"][np.arange(3)[:, None], separators] = model.config.attention.sep_token_id
+        inputs["input_ids"][np.arange(3)[:, None], separators] = model.config.sep_token_id
     if head == "multiple_choice":
         inputs = {key: np.stack([array, array[::-1]], axis=1) for key, array in inputs.items()}
     model.save_pretrained(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from bert_jax import storage
 from bert_jax.data.lines import MAX_ROW_BYTES, numbered_lines, parse_object, read_lines, stream_lines
 from bert_jax.errors import InputError
-from bert_jax.storage import reading
+from bert_jax.storage import decompression
 
 
 def write(path, data):
@@ -44,7 +44,7 @@ def test_a_line_over_the_limit_is_refused_before_it_is_read(tmp_path):
 
 
 def test_a_compressed_file_that_grows_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "_UNCHECKED_BYTES", 1 << 20)
+    monkeypatch.setattr(decompression, "_UNCHECKED_BYTES", 1 << 20)
     rows = b"text\tlabel\n" * 400_000
     spec = write(tmp_path / "bomb.tsv.gz", gzip.compress(rows))
     assert len(rows) > storage.MAX_COMPRESSION * os.path.getsize(spec)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
+from bert_jax.config.positions import AbsoluteConfig, RotaryConfig
 from bert_jax.config.values import ACTIVATION_NAMES, LAYER_ACTIVATIONS, EmbeddingLayer
 from bert_jax.errors import InputError
 from bert_jax.export.signature import as_int64, example_inputs, forward, signature_of
@@ -143,9 +144,8 @@ def test_switches_of_disentangled_attention(fields):
 @pytest.mark.parametrize("kind", ["rotary", "absolute"])
 def test_dropped_tokens(kind):
     """The inputs have the mask token, whose id is 5, in some rows."""
-    offset = {"rotary": 0, "absolute": 2}[kind]
-    fields = {"position_embedding_type": kind, "mask_token_id": 5, "position_offset": offset,
-              "embedding_norm": offset > 0, "stored_rotation": offset == 0}  # fmt: skip
+    positions = {"rotary": RotaryConfig(stored_rotation=True), "absolute": AbsoluteConfig(2)}[kind]
+    fields = {"positions": positions, "mask_token_id": 5, "embedding_norm": kind == "absolute"}
     bert, params = small_model("esm", "masked_lm", **fields)
     assert 5 in example_inputs(bert.config, bert.head, (3, 9))["input_ids"]
     assert_same(bert, params, (3, 9))

@@ -183,4 +183,4 @@ def test_layers_that_are_no_decoder():
     for name, value in (("relative_attention_buckets", 32), ("norm_placement", "pre"), ("stack", TiedConfig(1))):
         message = f"{name}: expected .* for a decoder with the same layers, found {re.escape(str(value))}"
         with pytest.raises(InputError, match=message):
-            check_reconstruction(BertConfig(**{name: value}))
+            check_reconstruction(BertConfig().replace(**{name: value}))
