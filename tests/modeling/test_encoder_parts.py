@@ -12,7 +12,7 @@ from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
 from bert_jax.modeling.parts import attention_of, beside_of, built_by, feed_forward_of
 
-MOST_LINES_OF_THE_CORE = 3_900  # of `modeling/` and `config/` that a BERT imports; the goal is 2,000
+MOST_LINES_OF_THE_CORE = 3_600  # of `modeling/` and `config/` that a BERT imports; the goal is 2,000
 OF_FAMILIES = {
     "albert": ("SelfAttention", "FeedForward", "EncoderLayer", "Tied", ()),
     "bert": ("SelfAttention", "FeedForward", "EncoderLayer", "Stack", ()),
