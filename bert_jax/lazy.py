@@ -7,6 +7,12 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
+def import_object(place: str) -> Any:
+    """Return an object from where it is defined, `package.module.name`; the module is imported here."""
+    module, _, name = place.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
 class LazyModule:
     """A module that is imported when one of its attributes is first read."""
 
@@ -38,7 +44,7 @@ def lazy_attributes(package: str, modules: Mapping[str, tuple[str, ...]]) -> Cal
 
 
 class LazyRegistry(Mapping[str, _T]):
-    """A read-only mapping from names to objects, each of which is imported when it is looked up."""
+    """A read-only mapping from names to objects, which are imported on lookup."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         """Create the mapping.
@@ -49,8 +55,8 @@ class LazyRegistry(Mapping[str, _T]):
         self._places = dict(places)
 
     def __getitem__(self, name: str) -> _T:
-        module, _, attribute = self._places[name].rpartition(".")
-        return getattr(importlib.import_module(module), attribute)
+        found: _T = import_object(self._places[name])
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in self._places

@@ -16,7 +16,7 @@ BUDGETS = {
     "sentence-embedding": ("sentence_embedding", "a cat sat on the house", 12_800),
     "fill-mask": ("masked_lm", "a cat [MASK] on the house", 12_000),
 }
-# Modules of other tasks, formats and families, none of which this work imports.
+# Modules of other tasks, formats and families, which this work must not import.
 OTHERS = (
     "bert_jax.compression", "bert_jax.conversion.adapters", "bert_jax.conversion.bare_files",
     "bert_jax.conversion.encoder_decoder", "bert_jax.conversion.formats.flax_msgpack",

@@ -137,7 +137,7 @@ class BertConfig(EncoderConfig):
     def settings(self) -> dict[str, Any]:
         """Return the values of all fields but the parts, and of the settings of the parts, by name."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in PLACES}
-        kinds = {name: self.parts[place].kind for name, place in SELECTORS.items()}
+        kinds = {name: getattr(self, place).kind for name, place in SELECTORS.items()}
         return own | kinds | {name: getattr(part, name) for part in self.parts.values() for name in setting_names(part)}
 
     def replace(self, **changes: Any) -> Self:

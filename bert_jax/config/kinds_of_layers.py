@@ -21,13 +21,13 @@ class BottleneckConfig(LayerConfig):
         num_feedforward_networks: number of feed-forward blocks in a layer.
     """
 
-    def builds(self) -> str:
-        return "bert_jax.modeling.bottleneck.BottleneckLayer"
-
     intra_bottleneck_size: int = 0
     key_query_shared_bottleneck: bool = False
     use_bottleneck_attention: bool = False
     num_feedforward_networks: int = 1
+
+    def builds(self) -> str:
+        return "bert_jax.modeling.bottleneck.BottleneckLayer"
 
     def of_other_size(self) -> Self:
         return dataclasses.replace(self, intra_bottleneck_size=0)
@@ -72,11 +72,11 @@ class TiedConfig(StackConfig):
         inner_group_num: number of layers in a group; must divide `num_hidden_layers`.
     """
 
-    def builds(self) -> str:
-        return "bert_jax.modeling.tied.Tied"
-
     num_hidden_groups: int = 1
     inner_group_num: int = 1
+
+    def builds(self) -> str:
+        return "bert_jax.modeling.tied.Tied"
 
     def rows(self, layers: int) -> tuple[int, ...]:
         uses, inner = layers // self.inner_group_num, range(self.inner_group_num)
@@ -111,12 +111,12 @@ class ExpertsConfig(StackConfig):
         moe_every_n_layers: number of layers from one with experts to the next; the second layer is the first.
     """
 
-    def builds(self) -> str:
-        return "bert_jax.modeling.experts.ExpertsInTurn"
-
     num_experts: int = 8
     moe_top_k: int = 2
     moe_every_n_layers: int = 2
+
+    def builds(self) -> str:
+        return "bert_jax.modeling.experts.ExpertsInTurn"
 
     def has_experts(self, layers: int) -> tuple[bool, ...]:
         return tuple(i % self.moe_every_n_layers == 1 for i in range(layers))

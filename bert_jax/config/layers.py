@@ -89,7 +89,7 @@ class LayerConfig(ModelPart):
 
 @dataclasses.dataclass(frozen=True)
 class StackConfig(ModelPart):
-    """Layers each of which has parameters of its own."""
+    """A stack in which every layer has its own parameters."""
 
     def builds(self) -> str:
         return "bert_jax.modeling.stack.Stack"

@@ -8,41 +8,23 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config.attention import AttentionConfig
-from bert_jax.config.embeddings import EmbeddingsConfig
-from bert_jax.config.heads import HeadsConfig
-from bert_jax.config.layers import FeedForwardConfig, LayerConfig, NormsConfig, StackConfig
+from bert_jax.config.encoder_config import EncoderConfig
 from bert_jax.config.part import ModelPart, setting_names
-from bert_jax.config.positions import AbsoluteConfig, PositionsConfig
 from bert_jax.errors import InputError, printable
 
-# Place, a field of `BertConfig` -> what fills it in BERT.
-BERTS_PARTS: dict[str, ModelPart] = {
-    "embeddings": EmbeddingsConfig(),
-    "positions": AbsoluteConfig(),
-    "attention": AttentionConfig(),
-    "feed_forward": FeedForwardConfig(),
-    "norms": NormsConfig(),
-    "layer": LayerConfig(),
-    "stack": StackConfig(),
-    "heads": HeadsConfig(),
-}
-PLACES = tuple(BERTS_PARTS)
+_FIELDS = {field.name: field for field in dataclasses.fields(EncoderConfig) if isinstance(field.default, ModelPart)}
+PLACES = tuple(_FIELDS)
+BERTS_PARTS: dict[str, ModelPart] = {place: getattr(EncoderConfig, place) for place in PLACES}
 # A key that chooses what fills a place, by `kind` -> the place.
 SELECTORS = {"position_embedding_type": "positions"}
 
 
 def kinds_of(place: str) -> list[type[ModelPart]]:
     """Return the classes of parts that may fill a place; those of other packages too, once they are imported."""
-    kinds: list[type[ModelPart]] = [PositionsConfig if place == "positions" else type(BERTS_PARTS[place])]
+    kinds: list[Any] = [_FIELDS[place].type]
     for kind in kinds:
         kinds += [other for other in kind.__subclasses__() if other not in kinds]
     return kinds
-
-
-def place_of(setting: str) -> str | None:
-    """Return the place of the parts that have a setting; None for other names."""
-    return next((place for place in PLACES if any(setting in setting_names(kind) for kind in kinds_of(place))), None)
 
 
 def with_parts(
@@ -59,22 +41,19 @@ def with_parts(
     Raises:
         InputError: a setting is that of a part that neither `changes` nor `parts` has.
     """
-    fields, chosen = {}, dict(parts)
+    place_of = {name: place for place in PLACES for kind in kinds_of(place) for name in setting_names(kind)}
+    chosen = dict(parts) | {place: changes[place] for place in PLACES if place in changes}
+    fields: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
-        if name in PLACES:
-            chosen[name] = value
-    for name, value in changes.items():
-        if name in PLACES:
-            continue
         if name in SELECTORS:
             place = SELECTORS[name]
             if chosen[place].kind != value:
                 chosen[place] = next(kind for kind in kinds_of(place) if kind.kind == value)()
-        elif (place := place_of(name)) is None:
+        elif name in place_of:
+            settings.setdefault(place_of[name], {})[name] = value
+        elif name not in PLACES:
             fields[name] = value
-        else:
-            settings.setdefault(place, {})[name] = value
     for place, values in settings.items():
         known = setting_names(chosen[place])
         if of_file:

@@ -58,7 +58,7 @@ def settle_family(hf: Json, tensors: Iterable[str], files: Collection[str], wher
 
 
 def family_shown(names: Iterable[str]) -> str | None:
-    """Return the family of which tensor names are a sign; None if they are those of several families."""
+    """Return the family that tensor names show; None if they are those of several families."""
     names = list(names)
     signs = [(kind.sign, family) for family, kind in FAMILIES.items()]
     # BERT's own names come last: some files of other families have them too.

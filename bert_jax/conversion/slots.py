@@ -120,7 +120,7 @@ def _numbered(entry: Entry, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[E
 
 
 def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
-    """Yield the entries of sentence-transformers' modules, each of which has a directory of its own."""
+    """Yield the entries of sentence-transformers' modules, each in a directory of its own."""
     numbers = {path.split("/")[1] for path in shapes if path.startswith("embedding_layers/")}
     for layer in sorted(numbers):
         theirs, ours = EMBEDDING_LAYER.format(number=layer.removeprefix("layer_")), f"embedding_layers/{layer}"

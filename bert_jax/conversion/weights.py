@@ -14,13 +14,12 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.conversion.formats import lazy_tensors
-from bert_jax.conversion.formats.lazy_tensors import LazyTensor
+from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.errors import InputError, logger
 
 __all__ = ["LazyTensor", "Weights", "is_weights", "open_weights"]
 
 _log = logger(__name__)
-_Tensors = dict[str, LazyTensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Weights:
 
     where: storage.Path
     format: str
-    tensors: _Tensors
+    tensors: Tensors
     ignored: tuple[str, ...] = ()
 
 
@@ -59,7 +58,7 @@ class _Format:
         """Return the module, which is imported here: `open_tensors` opens a file, `begins` knows its first bytes."""
         return importlib.import_module(f"bert_jax.conversion.formats.{self.module}")
 
-    def renamed(self, tensors: _Tensors) -> _Tensors:
+    def renamed(self, tensors: Tensors) -> Tensors:
         """Return the tensors of all shards by PyTorch's names."""
         return self.reader.renamed(tensors) if self.has_own_names else tensors
 
@@ -184,7 +183,7 @@ def _by_content(path: storage.Path, named: str) -> str:
     return next((name for name in candidates if WEIGHT_FORMATS[name].reader.begins(start)), named)
 
 
-def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> _Tensors:
+def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> Tensors:
     """Open the shards that an index lists; return each tensor from the shard that the index names."""
     with storage.open_offsets(index) as file, lazy_tensors.about(index):
         text = file.read(0, min(file.size, lazy_tensors.LONGEST_DESCRIPTION + 1))
@@ -192,7 +191,7 @@ def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitSt
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise InputError(f"{index}: expected a weight_map of tensor names to file names")
     beside = {path.name for path in index.parent.iterdir()}
-    shards: dict[str, _Tensors] = {}
+    shards: dict[str, Tensors] = {}
     for shard in sorted(set(weight_map.values())):
         if "/" in shard or "\\" in shard:
             raise InputError(f"{index}: expected the name of a file beside it, found {shard[:80]!r}")
@@ -201,7 +200,7 @@ def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitSt
         opener = WEIGHT_FORMATS[_by_content(index.parent / shard, format_name)].reader.open_tensors
         shards[shard] = stack.enter_context(opener(index.parent / shard))
     if format_name == "flax":  # its index lists a stack of layers as one name, so take all arrays of the shards
-        tensors: _Tensors = {}
+        tensors: Tensors = {}
         for shard, held in shards.items():
             if twice := sorted(tensors.keys() & held.keys()):
                 raise InputError(f"{index}: expected array {twice[0]!r} in one shard, found it in {shard} too")

@@ -29,6 +29,7 @@ class _Families(Mapping[str, Family]):
     def __init__(self) -> None:
         names = {info.name for info in pkgutil.iter_modules(__path__)} - {*_MACHINERY}
         self._files = sorted(names, key=lambda name: (name != "bert", name))
+        self._of_file: dict[str, dict[str, Family]] = {}  # file -> the families that it defines, once it is imported
         self._added: dict[str, Family] = {}  # by `register_family`
 
     def __getitem__(self, name: str) -> Family:
@@ -40,7 +41,7 @@ class _Families(Mapping[str, Family]):
 
     def named(self, name: object) -> Family | None:
         """Return the family of a name, such as a value of `config.json`; None if there is none."""
-        return self[name] if isinstance(name, str) and name in self else None
+        return self.get(name) if isinstance(name, str) else None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
@@ -68,8 +69,11 @@ class _Families(Mapping[str, Family]):
         """Return the families that a file here defines; empty if there is no such file."""
         if file not in self._files:
             return {}
-        module = importlib.import_module(f"{__name__}.{file}")
-        return {value.name: value for value in vars(module).values() if isinstance(value, Family)}
+        if file not in self._of_file:
+            module = importlib.import_module(f"{__name__}.{file}")
+            families = (value for value in vars(module).values() if isinstance(value, Family))
+            self._of_file[file] = {family.name: family for family in families}
+        return self._of_file[file]
 
     def _own(self) -> dict[str, Family]:
         return {name: family for file in self._files for name, family in self._read(file).items()}

@@ -3,7 +3,17 @@
 from bert_jax.config.layers import GatedConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, rope_base, shown, whole_number
-from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, embedding, norm, projections
+from bert_jax.families.names import (
+    LAYERS_PATH,
+    Entry,
+    Names,
+    architectures,
+    dense,
+    embedding,
+    gated_mlp,
+    norm,
+    projections,
+)
 from bert_jax.model_files.keys import FileKey, harmless, honoured
 
 _KEYS: tuple[FileKey, ...] = (
@@ -37,9 +47,7 @@ _NAMES = Names(
         *norm(f"{_LAYER}.input_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
         *projections(f"{_LAYER}.self_attn", f"{LAYERS_PATH}/attention"),
         *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
-        *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS_PATH}/mlp/gate"),
-        *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS_PATH}/mlp/up"),
-        *dense(f"{_LAYER}.mlp.down_proj", f"{LAYERS_PATH}/mlp/down"),
+        *gated_mlp(f"{_LAYER}.mlp"),
         *norm("model.norm", "encoder/layer_norm"),
     ),
     heads={

@@ -7,7 +7,6 @@ from bert_jax.config.layers import GatedConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, shown
 from bert_jax.families.names import (
-    LAYERS_PATH,
     Entry,
     NamedTensors,
     Names,
@@ -15,9 +14,9 @@ from bert_jax.families.names import (
     classifiers,
     dense,
     embedding,
-    embeddings,
+    gated_mlp,
     norm,
-    projections,
+    projected_layers,
     rename_tensors,
     split_tensors,
 )
@@ -57,16 +56,7 @@ def _older(tensors: NamedTensors) -> NamedTensors:
 
 _NAMES = Names(
     prefix="gte.",
-    encoder=(
-        *embeddings("gte."),
-        *projections(f"{_LAYER}.self_attn", f"{LAYERS_PATH}/attention"),
-        *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
-        *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS_PATH}/mlp/gate"),
-        *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS_PATH}/mlp/up"),
-        *dense(f"{_LAYER}.mlp.down_proj", f"{LAYERS_PATH}/mlp/down"),
-        *norm(f"{_LAYER}.post_mlp_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
-        *dense("gte.pooler.dense", "pooler/dense"),
-    ),
+    encoder=projected_layers("gte.", *gated_mlp(f"{_LAYER}.mlp")),
     heads={
         "masked_lm": (
             *dense("lm_head.dense", "mlm/dense"),

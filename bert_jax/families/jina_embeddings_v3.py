@@ -13,9 +13,7 @@ from bert_jax.families.names import (
     architectures,
     classifiers,
     dense,
-    embeddings,
-    norm,
-    projections,
+    projected_layers,
     rename_tensors,
     split_tensors,
     tied_lm_head,
@@ -62,14 +60,10 @@ def _older(tensors: NamedTensors) -> NamedTensors:
 
 _NAMES = Names(
     prefix="roberta.",
-    encoder=(
-        *embeddings("roberta."),
-        *projections(f"{_LAYER}.self_attn", f"{LAYERS_PATH}/attention"),
-        *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
+    encoder=projected_layers(
+        "roberta.",
         *dense(f"{_LAYER}.mlp.fc1", f"{LAYERS_PATH}/mlp/up"),
         *dense(f"{_LAYER}.mlp.fc2", f"{LAYERS_PATH}/mlp/down"),
-        *norm(f"{_LAYER}.post_mlp_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
-        *dense("roberta.pooler.dense", "pooler/dense"),
     ),
     heads={
         head: entries

@@ -121,6 +121,30 @@ def embeddings(prefix: str, layer_norm: str = "LayerNorm") -> tuple[Entry, ...]:
     )
 
 
+def projected_layers(prefix: str, *feed_forward: Entry) -> tuple[Entry, ...]:
+    """Return the entries of an encoder whose attention is named as in Llama, with a LayerNorm after each block.
+
+    Args:
+        prefix: prefix of the encoder's names.
+        feed_forward: the entries of the feed-forward block, without its LayerNorm.
+    """
+    layer = f"{prefix}layers.{{layer}}"
+    return (
+        *embeddings(prefix),
+        *projections(f"{layer}.self_attn", f"{LAYERS_PATH}/attention"),
+        *norm(f"{layer}.post_attention_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
+        *feed_forward,
+        *norm(f"{layer}.post_mlp_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
+        *dense(f"{prefix}pooler.dense", "pooler/dense"),
+    )
+
+
+def gated_mlp(block: str) -> tuple[Entry, ...]:
+    """Return the entries of a gated feed-forward block `block` whose dense layers are named as in Llama."""
+    parts = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+    return tuple(e for name, part in parts.items() for e in dense(f"{block}.{name}", f"{LAYERS_PATH}/mlp/{part}"))
+
+
 def classifiers(**heads: tuple[Entry, ...]) -> dict[str, tuple[Entry, ...]]:
     """Return the entries of all heads: one dense layer for each classifier head, except for those in `heads`."""
     plain = {head: dense("classifier", "classifier") for head in CLASSIFIERS}

@@ -18,9 +18,9 @@ from bert_jax.families.names import (
     dense,
     dense_parts,
     embedding,
-    embeddings,
+    gated_mlp,
     norm,
-    projections,
+    projected_layers,
     rename_tensors,
     split_tensors,
 )
@@ -99,16 +99,7 @@ def _older(tensors: NamedTensors) -> NamedTensors:
 
 _NAMES = Names(
     prefix="nomic_bert.",
-    encoder=(
-        *embeddings("nomic_bert."),
-        *projections(f"{_LAYER}.self_attn", f"{LAYERS_PATH}/attention"),
-        *norm(f"{_LAYER}.post_attention_layernorm", f"{LAYERS_PATH}/attention/layer_norm"),
-        *dense(f"{_LAYER}.mlp.gate_proj", f"{LAYERS_PATH}/mlp/gate"),
-        *dense(f"{_LAYER}.mlp.up_proj", f"{LAYERS_PATH}/mlp/up"),
-        *dense(f"{_LAYER}.mlp.down_proj", f"{LAYERS_PATH}/mlp/down"),
-        *norm(f"{_LAYER}.post_mlp_layernorm", f"{LAYERS_PATH}/mlp/layer_norm"),
-        *dense("nomic_bert.pooler.dense", "pooler/dense"),
-    ),
+    encoder=projected_layers("nomic_bert.", *gated_mlp(f"{_LAYER}.mlp")),
     heads={
         "masked_lm": bert.masked_lm("layer_norm"),
         "sequence_classification": dense("classifier", "classifier"),

@@ -60,7 +60,7 @@ PIPELINES: LazyRegistry[type[Pipeline]] = LazyRegistry(
         "text2text-generation": "bert_jax.inference.text2text.Text2TextGeneration",
     }
 )
-# Saved head -> the pipelines that stand in for those of sentence embeddings.
+# Saved head -> the pipelines that replace those of sentence embeddings.
 _OF_HEAD: dict[str, LazyRegistry[type[Pipeline]]] = {
     "sparse_embedding": LazyRegistry(
         {

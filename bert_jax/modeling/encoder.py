@@ -11,13 +11,14 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.config.part import expect
 from bert_jax.config.positions import RotaryConfig
+from bert_jax.lazy import import_object
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute, checkpointed
 from bert_jax.modeling.encoder_layer import EncoderLayer
 from bert_jax.modeling.exchange import KERNELS, exchanged
 from bert_jax.modeling.inputs import Options
 from bert_jax.modeling.layers import LayerNorm
-from bert_jax.modeling.parts import beside_of, built_by
+from bert_jax.modeling.parts import beside_of
 from bert_jax.modeling.positions import Positions
 from bert_jax.modeling.rotary import rotary_speeds
 from bert_jax.modeling.stack import FirstInputs, Layers, Step
@@ -29,7 +30,7 @@ class Encoder(nnx.Module):
     layers: EncoderLayer
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        self.config, layer = config, built_by(config.layer.builds())
+        self.config, layer = config, import_object(config.layer.builds())
 
         def make_layers(count: int, last_block: Callable[..., nnx.Module] | None = None) -> nnx.Module:
             @nnx.split_rngs(splits=count)
@@ -39,7 +40,7 @@ class Encoder(nnx.Module):
 
             return layers(rngs)
 
-        modules = built_by(config.stack.builds())().build(config, make_layers)
+        modules = import_object(config.stack.builds())().build(config, make_layers)
         for part in beside_of(config):
             modules |= part.build(config, rngs)
         for name, module in modules.items():
@@ -72,7 +73,7 @@ class Encoder(nnx.Module):
         `[B, P, D]`, with the same values as at these positions of the full result.
         """
         count, beside, length = self.config.num_hidden_layers, beside_of(self.config), x.shape[1]
-        rows = built_by(self.config.stack.builds())().rows(self.config, self)
+        rows = import_object(self.config.stack.builds())().rows(self.config, self)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         is_first = None if self.config.norms.first_layer_norm else np.arange(count) == 0
         arrays = tuple(part.of_layers(self.config, plans[0], length, dropout_key is not None) for part in beside)

@@ -1,11 +1,8 @@
 """Parts of a model that its config and head choose; those that are not BERT's are imported by their models only."""
 
-import importlib
-from typing import Any
-
 from bert_jax.config import BertConfig
 from bert_jax.head_names import DECODER_HEAD, GLINER_HEAD
-from bert_jax.lazy import LazyRegistry
+from bert_jax.lazy import LazyRegistry, import_object
 from bert_jax.modeling.attention import SelfAttention
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.feed_forward import FeedForward
@@ -47,27 +44,21 @@ def embeddings_of(config: BertConfig) -> type[Embeddings]:
     return Embeddings
 
 
-def built_by(name: str) -> Any:
-    """Return the class of a name, such as `bert_jax.modeling.attention.SelfAttention`, as parts give them."""
-    module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
-
-
 def attention_of(config: BertConfig) -> type[SelfAttention]:
     """Return the attention block: that which the positions need, or else that of the config's attention."""
-    kind: type[SelfAttention] = built_by(config.positions.attention() or config.attention.builds())
+    kind: type[SelfAttention] = import_object(config.positions.attention() or config.attention.builds())
     return kind
 
 
 def feed_forward_of(config: BertConfig) -> type[FeedForward]:
     """Return the feed-forward block."""
-    kind: type[FeedForward] = built_by(config.feed_forward.builds())
+    kind: type[FeedForward] = import_object(config.feed_forward.builds())
     return kind
 
 
 def beside_of(config: BertConfig) -> tuple[Beside, ...]:
     """Return what is beside the layers."""
-    return tuple(built_by(name)() for name in (*config.positions.beside(), *config.attention.beside()))
+    return tuple(import_object(name)() for name in (*config.positions.beside(), *config.attention.beside()))
 
 
 def head_of(config: BertConfig, name: str) -> Head:

@@ -10,7 +10,8 @@ import pytest
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
-from bert_jax.modeling.parts import attention_of, beside_of, built_by, feed_forward_of
+from bert_jax.lazy import import_object
+from bert_jax.modeling.parts import attention_of, beside_of, feed_forward_of
 
 MOST_LINES_OF_THE_CORE = 3_600  # of `modeling/` and `config/` that a BERT imports; the goal is 2,000
 OF_FAMILIES = {
@@ -36,8 +37,8 @@ def test_the_parts_of_a_family(family):
     kinds = (
         attention_of(config),
         feed_forward_of(config),
-        built_by(config.layer.builds()),
-        built_by(config.stack.builds()),
+        import_object(config.layer.builds()),
+        import_object(config.stack.builds()),
     )
     beside = tuple(type(part).__name__ for part in beside_of(config))
     assert (*(kind.__name__ for kind in kinds), beside) == OF_FAMILIES[family]
