@@ -12,7 +12,7 @@ from bert_jax.config.gliner import GlinerConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.modeling import Bert
 from bert_jax.tokenization import Tokenizer
-from bert_jax.tokenization.added_tokens import with_special_tokens
+from bert_jax.tokenization.special_tokens import with_special_tokens
 
 SIZE: dict[str, Any] = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,

@@ -148,7 +148,7 @@ class TextSettings:
     def tokenizer(self, tokenizer: _T) -> _T:
         """Return the tokenizer, with the lower-casing and the added tokens of these settings."""
         if tokenizer is not None and any(tokenizer.token_to_id(token) is None for token in self.added_tokens[1:]):
-            from bert_jax.tokenization.added_tokens import with_special_tokens
+            from bert_jax.tokenization.special_tokens import with_special_tokens
 
             tokenizer = with_special_tokens(tokenizer, self.added_tokens)
         return tokenizer.lowercased() if self.lowercase and tokenizer is not None else tokenizer

@@ -36,7 +36,7 @@ from bert_jax.tasks.classification import ClassificationTask
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
-from bert_jax.tokenization.added_tokens import with_special_tokens
+from bert_jax.tokenization.special_tokens import with_special_tokens
 
 _PROBLEM_TYPES = {False: "single_label_classification", True: "multi_label_classification"}
 _USUAL_RELATIONS = 42  # of an abstract task without data, as in TACRED

@@ -30,7 +30,7 @@ from bert_jax.tasks.base import AbstractTask, Job, Metrics, Stage
 from bert_jax.tasks.distillation.settings import distillation_of
 from bert_jax.tasks.remembered import Remembered
 from bert_jax.tokenization import Tokenizer
-from bert_jax.tokenization.added_tokens import with_special_tokens
+from bert_jax.tokenization.special_tokens import with_special_tokens
 
 HEAD = "zero_shot_ner"
 SPAN_METRICS = (*entities.ENTITY_METRICS, "types")

@@ -1,11 +1,10 @@
 """Add tokens to a tokenizer of the `tokenizers` library as transformers does."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import tokenizers
 
-from bert_jax.errors import InputError, logger, printable
+from bert_jax.errors import logger, printable
 from bert_jax.tokenization.settings import TokenizerFiles, token_of
 
 _log = logger(__name__)
@@ -60,24 +59,6 @@ def add_tokens(
             backend.add_special_tokens([described or special_token(role, token)])
     _add(backend, further, files.rows)
     return dict(special)
-
-
-def with_special_tokens(tokenizer: Any, tokens: Sequence[str]) -> Any:
-    """Return a copy of a tokenizer whose vocabulary also has the special tokens `tokens`, behind all others.
-
-    Args:
-        tokenizer: a `bert_jax.tokenization.Tokenizer`.
-        tokens: the tokens; those that the vocabulary has keep their ids.
-
-    Raises:
-        InputError: tokens cannot be added to a tokenizer of this kind.
-    """
-    if not hasattr(tokenizer, "backend"):
-        kind = type(tokenizer).__name__
-        raise InputError(f"expected a tokenizer of the tokenizers library, to add {', '.join(tokens)}, found a {kind}")
-    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    backend.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in tokens])
-    return tokenizer.replaced(backend, tokenizer.sentencepiece_model)
 
 
 def _add(backend: tokenizers.Tokenizer, tokens: list[tokenizers.AddedToken], rows: int | None) -> None:

@@ -1,6 +1,7 @@
 """Byte-level BPE (Radford et al. 2019, section 2.2), and the tokenizer of DeBERTa, which has BERT's special tokens."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tokenizers
 
@@ -11,6 +12,7 @@ from bert_jax.tokenization.backends import sep_and_cls
 from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.names import WORD_PIECE_SPECIALS
 from bert_jax.tokenization.settings import TOKEN_TYPES, TokenizerFiles
+from bert_jax.tokenization.tokenizer_json_settings import sequence_parts
 
 # With this class, every version of transformers uses a saved tokenizer.json as it is.
 DEBERTA_CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
@@ -89,3 +91,13 @@ def read_merges(text: str, where: PathLike) -> list[tuple[str, str]]:
             raise InputError(f"{where}: line {number}: expected two tokens with a space between them, found {line!r}")
         merges.append((first, second))
     return merges
+
+
+def override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Override add_prefix_space and trim_offsets with the settings; missing settings are set from the content."""
+    parts = [*sequence_parts(content.get("pre_tokenizer"), "pretokenizers"),
+             *sequence_parts(content.get("post_processor"), "processors")]  # fmt: skip
+    for part in parts:
+        for name in ("add_prefix_space", "trim_offsets"):
+            if name in part:
+                part[name] = settings.setdefault(name, part[name])

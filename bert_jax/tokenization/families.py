@@ -7,7 +7,7 @@ import tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.tokenization.added_tokens import add_tokens, plain_special, special_token
-from bert_jax.tokenization.backends import sep_and_cls, word_piece_backend
+from bert_jax.tokenization.backends import part_of, sep_and_cls, word_piece_backend
 from bert_jax.tokenization.byte_level import byte_level_backend
 from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.names import (
@@ -18,6 +18,7 @@ from bert_jax.tokenization.names import (
 )
 from bert_jax.tokenization.sentencepiece import sentencepiece_proto
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TOKEN_TYPES, TokenizerFiles
+from bert_jax.tokenization.tokenizer_json_settings import sequence_parts
 
 _MPNET_MAX_CHARS_PER_WORD = 100  # BERT allows 200
 
@@ -175,6 +176,22 @@ def albert_normalizer(lowercase: bool, keep_accents: bool, charsmap: bytes | Non
     if charsmap:
         steps.append(tokenizers.normalizers.Precompiled(charsmap))
     return tokenizers.normalizers.Sequence(steps)
+
+
+def override_albert(content: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Override the normalizer of a tokenizer.json with that of the settings, as transformers does.
+
+    Missing settings are set from the content.
+    """
+    for name, value in TOKEN_TYPES.items():  # transformers 5 has no token types unless the settings say so
+        settings.setdefault(name, value)
+    steps = sequence_parts(content.get("normalizer"), "normalizers")
+    kinds = [step.get("type") for step in steps]
+    lowercase = settings.setdefault("do_lower_case", "Lowercase" in kinds)
+    keep_accents = settings.setdefault("keep_accents", "StripAccents" not in kinds)
+    made = part_of(albert_normalizer(lowercase, keep_accents, None)) or {}
+    charsmap = [step for step in steps if step.get("type") == "Precompiled"]
+    content["normalizer"] = made | {"normalizers": [*made["normalizers"], *charsmap]}
 
 
 def _fairseq_tokenizer(

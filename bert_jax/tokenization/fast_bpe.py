@@ -12,10 +12,10 @@ import tokenizers
 from bert_jax import storage
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.huggingface import saved_settings
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer, check_unicode
 from bert_jax.tokenization.layout import RowLayout
 from bert_jax.tokenization.names import CODES_FILE, ROBERTA_SPECIALS
+from bert_jax.tokenization.saving import saved_settings
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles, max_length_of, named_specials
 
 _VOCABULARY_FILE = "vocab.txt"

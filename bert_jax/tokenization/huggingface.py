@@ -6,13 +6,13 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
 
-from bert_jax import storage
 from bert_jax.errors import InputError
+from bert_jax.lazy import LazyModule
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.backends import (
     backend_of,
@@ -26,12 +26,13 @@ from bert_jax.tokenization.backends import (
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer, check_unicode
 from bert_jax.tokenization.layout import RowLayout, layout_of
 from bert_jax.tokenization.patterns import PARTS, restore_patterns
-from bert_jax.tokenization.settings import ROLES, max_length_of
+from bert_jax.tokenization.settings import max_length_of
 
-# Settings that name files or code in the original directory, which a saved copy may lack.
-_NOT_SAVED = ("vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file", "added_tokens_file",
-              "name_or_path", "auto_map")  # fmt: skip
-_MODEL_FILES = {"Albert": "spiece.model", "BigBird": "spiece.model", "DebertaV2": "spm.model"}
+if TYPE_CHECKING:
+    from bert_jax.tokenization import saving
+else:
+    saving = LazyModule("bert_jax.tokenization.saving")
+
 _WORDS_REMEMBERED = 1 << 17
 _CACHED = ("_plain_backend", "_ids_of_word", "_encoders", "_words")  # properties that another process computes again
 LONG_TEXT = 1 << 18  # characters above which a text is encoded in parts
@@ -235,15 +236,7 @@ class BackendTokenizer(Tokenizer):
         return type(self)(backend, self._special, settings, self._sentencepiece_model)
 
     def save(self, directory: PathLike) -> None:
-        directory = storage.Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        tokens = {f"{role}_token": token for role, token in self._special.items()}
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | saved_settings(self._settings, tokens)
-        storage.write_atomically(directory / "tokenizer.json", self._json())
-        storage.write_atomically(directory / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
-        storage.write_atomically(directory / "special_tokens_map.json", json.dumps(tokens, indent=2) + "\n")
-        for name, content in self._vocabulary_files().items():
-            storage.write_atomically(directory / name, content)
+        saving.save(directory, self._json(), self._special, self._settings, self._vocabulary_files())
 
     def _json(self) -> str:
         """Return the content of tokenizer.json."""
@@ -253,54 +246,14 @@ class BackendTokenizer(Tokenizer):
         restore_patterns(content)
         return json.dumps(content, indent=2, ensure_ascii=False)
 
-    def _is(self, tokenizer_class: str) -> bool:
-        """Return whether the settings name a tokenizer class, or its fast variant."""
-        return str(self._settings.get("tokenizer_class")).startswith(tokenizer_class)
-
     def _vocabulary_files(self) -> dict[str, str | bytes]:
         """Return name -> content of the family's vocabulary files beside tokenizer.json."""
-        if isinstance(self._backend.model, tokenizers.models.WordPiece) or self._is("EsmTokenizer"):
-            return {"vocab.txt": "".join(f"{piece}\n" for piece in self._model_pieces)}
-        if self._sentencepiece_model is not None:
-            name = next((name for kind, name in _MODEL_FILES.items() if self._is(kind)), "sentencepiece.bpe.model")
-            return {name: self._sentencepiece_model}
-        if self._is("RobertaTokenizer"):
-            merges = (part_of(self._backend.model) or {})["merges"]
-            vocabulary = {piece: i for i, piece in enumerate(self._model_pieces) if piece}
-            return {
-                "vocab.json": json.dumps(vocabulary, ensure_ascii=False),
-                "merges.txt": "#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in merges),
-            }
-        return {}
+        return saving.vocabulary_files(self._backend, self._model_pieces, self._settings, self._sentencepiece_model)
 
 
 def has_token_types(settings: dict[str, Any]) -> bool:
     """Return whether a tokenizer with these settings gives token types."""
     return "token_type_ids" in settings.get("model_input_names", ["token_type_ids"])
-
-
-def saved_settings(settings: dict[str, Any], tokens: dict[str, str]) -> dict[str, Any]:
-    """Return the content of `tokenizer_config.json` for a saved tokenizer.
-
-    Args:
-        settings: the settings as read.
-        tokens: the special tokens by key, such as "mask_token".
-    """
-    kept = {name: value for name, value in settings.items() if name not in _NOT_SAVED}
-    further = kept.pop("extra_special_tokens", None)
-    if isinstance(further, list):  # every version of transformers reads this name
-        kept["additional_special_tokens"] = [_content(token) for token in further]
-    elif further:
-        kept["extra_special_tokens"] = {name: _content(token) for name, token in further.items()}
-    kept |= {name: _content(value) for name, value in kept.items() if name.endswith("_token")}
-    # A missing role is written as null; otherwise transformers would add its default token.
-    kept |= {f"{role}_token": tokens.get(f"{role}_token") for role in ROLES}
-    return kept
-
-
-def _content(token: Any) -> Any:
-    """Return the text of an added token."""
-    return token.get("content") if isinstance(token, dict) else token
 
 
 @contextlib.contextmanager

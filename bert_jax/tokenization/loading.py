@@ -1,12 +1,13 @@
 """Load a tokenizer from the files of a model directory."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 
 from bert_jax import storage
 from bert_jax.errors import InputError, logger
+from bert_jax.lazy import LazyModule
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
@@ -40,7 +41,13 @@ from bert_jax.tokenization.names import (
 from bert_jax.tokenization.patterns import hide_patterns
 from bert_jax.tokenization.settings import TokenizerFiles, named_special, read_files
 from bert_jax.tokenization.tokenizer_json import check_tokenizer_json
-from bert_jax.tokenization.tokenizer_json_settings import override_albert, override_byte_level, override_normalizer
+from bert_jax.tokenization.tokenizer_json_settings import override_normalizer
+
+if TYPE_CHECKING:
+    from bert_jax.tokenization import byte_level, families
+else:
+    byte_level = LazyModule("bert_jax.tokenization.byte_level")
+    families = LazyModule("bert_jax.tokenization.families")
 
 _log = logger(__name__)
 
@@ -162,13 +169,11 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     if files.algorithm == MPNET or content.get("decoder") is None:  # unlike BERT's tokenizer, as in transformers 5
         settings.setdefault("clean_up_tokenization_spaces", False)
     if files.algorithm in (BYTE_LEVEL_BPE, DEBERTA_BPE):
-        override_byte_level(content, settings)
+        byte_level.override_byte_level(content, settings)
     if files.algorithm == ALBERT:
-        override_albert(content, settings)
+        families.override_albert(content, settings)
     if files.algorithm == DEBERTA_BPE:  # transformers 5 lays out rows of the class in the settings in its own way
-        from bert_jax.tokenization.byte_level import DEBERTA_CLASS
-
-        settings |= DEBERTA_CLASS
+        settings |= byte_level.DEBERTA_CLASS
     hide_patterns(content)
     backend = backend_of(content)
     special = _specials_of(backend, files)

@@ -17,9 +17,10 @@ from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 from bert_jax.tokenization.backends import continuation_pieces
 from bert_jax.tokenization.charsmap import check_charsmap
-from bert_jax.tokenization.huggingface import named_errors, saved_settings
+from bert_jax.tokenization.huggingface import named_errors
 from bert_jax.tokenization.interface import Encoded, SpecialIds, Tokenizer
 from bert_jax.tokenization.layout import RowLayout
+from bert_jax.tokenization.saving import saved_settings
 from bert_jax.tokenization.settings import TokenizerFiles, max_length_of, named_special
 
 # The module refuses a protobuf older than the compiler that made it, though it uses nothing so new; Apache Beam and

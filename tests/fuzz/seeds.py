@@ -22,7 +22,7 @@ from bert_jax.head_names import EMBEDDING_HEADS
 from bert_jax.inference import pipeline
 from bert_jax.modeling import Bert
 from bert_jax.tokenization import Tokenizer, train_bpe, train_sentencepiece, train_wordpiece, word_piece
-from bert_jax.tokenization.added_tokens import with_special_tokens
+from bert_jax.tokenization.special_tokens import with_special_tokens
 
 TEXT = (
     "the cat sat on the mat. a dog saw the red bird, and it ran.\n\n"
