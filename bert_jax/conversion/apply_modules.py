@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from bert_jax.conversion.checkpoint import Model
-from bert_jax.conversion.cross_encoders import check_cross_encoder
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.weights import open_weights
 from bert_jax.lazy import LazyRegistry
@@ -16,6 +15,7 @@ _READERS: LazyRegistry[Callable[..., Any]] = LazyRegistry(
         "sentence_embedding": "bert_jax.conversion.sentence_transformers.read_embedding",
         "multi_vector": "bert_jax.conversion.multi_vector_encoders.read_multi_vector",
         "sparse_embedding": "bert_jax.conversion.sparse_encoders.read_sparse",
+        "sequence_classification": "bert_jax.conversion.cross_encoders.read_cross_encoder",
     }
 )
 
@@ -36,9 +36,6 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
     assert layout is not None
     if head != layout.head:
         return model._replace(settings=layout.settings.of_another_head())
-    if head not in _READERS:
-        check_cross_encoder(layout)
-        return model._replace(settings=layout.settings)
     config, settings, folders = _READERS[head](layout, model.config)
     for number, folder in folders.items():
         layer = stack.enter_context(open_weights(folder)).tensors

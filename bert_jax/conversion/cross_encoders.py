@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import storage
+from bert_jax.config import BertConfig
 from bert_jax.conversion.checkpoint import Model
 from bert_jax.conversion.model_kinds import ACTIVATION_KEYS
 from bert_jax.conversion.module_files import ModuleLayout
-from bert_jax.conversion.sentence_transformers import module_kind
+from bert_jax.conversion.sentence_transformers import EmbeddingSettings, module_kind
 from bert_jax.conversion.torch_activations import read_activation
 from bert_jax.errors import InputError
 from bert_jax.model_files import check_keys
@@ -20,12 +21,13 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
     return model.with_settings(activation=cross_encoder_activation(model.checkpoint.hf, model.checkpoint.where))
 
 
-def check_cross_encoder(layout: ModuleLayout) -> None:
-    """Raise InputError when a cross-encoder has modules besides its Transformer."""
+def read_cross_encoder(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
+    """Read the modules of a cross-encoder. Raises InputError when it has others than a Transformer."""
     where = layout.root / "modules.json"
     kinds = [module_kind(module, where) for module in layout.modules]
     if kinds != ["Transformer"]:
         raise InputError(f"{where}: expected only a Transformer in a cross-encoder, found {', '.join(kinds)}")
+    return EmbeddingSettings(config, layout.settings, {})
 
 
 def cross_encoder_activation(hf: Mapping[str, Any], where: storage.Path) -> str:

@@ -23,7 +23,7 @@ from bert_jax.conversion.sentence_transformers import (
 )
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
-from bert_jax.model_files import sentence_transformers as tables
+from bert_jax.model_files import multi_vector_encoders as tables
 
 _ROLES = (("query", "query_prefix"), ("document", "document_prefix"))
 # Keys of PyLate's config_sentence_transformers.json; if there is one, queries are expanded by default.

@@ -1,13 +1,12 @@
 """Read the files of sentence-transformers: `modules.json`, `1_Pooling/`, `sentence_bert_config.json`, ..."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import POOLINGS, EmbeddingLayer
 from bert_jax.conversion.checkpoint import CheckpointFiles
-from bert_jax.conversion.embedding_layers import read_layer
 from bert_jax.conversion.model_kinds import has_modules
 from bert_jax.conversion.module_files import (
     EmbeddingModule,
@@ -17,11 +16,19 @@ from bert_jax.conversion.module_files import (
     optional_integer,
 )
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, SIMILARITIES, TextSettings
-from bert_jax.conversion.torch_activations import read_activation
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.head_names import EMBEDDING_HEADS
+from bert_jax.lazy import LazyModule
 from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
+
+if TYPE_CHECKING:
+    from bert_jax.conversion import embedding_layers, torch_activations
+    from bert_jax.model_files import multi_vector_encoders
+else:  # most models have no layers behind the Pooling, no activation, and one vector
+    embedding_layers = LazyModule("bert_jax.conversion.embedding_layers")
+    torch_activations = LazyModule("bert_jax.conversion.torch_activations")
+    multi_vector_encoders = LazyModule("bert_jax.model_files.multi_vector_encoders")
 
 # Keys of older files -> pooling, in the order in which the vectors of several poolings are concatenated.
 POOLING_KEYS = {
@@ -100,7 +107,9 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
     if any(module.kind == "SpladePooling" for module in modules):  # older files have no model_type
         head = "sparse_embedding"
     late = head == "multi_vector"
-    check_keys(content, tables.MULTI_VECTOR_CONFIG if late else tables.CONFIG_SENTENCE_TRANSFORMERS, where)
+    check_keys(
+        content, multi_vector_encoders.MULTI_VECTOR_CONFIG if late else tables.CONFIG_SENTENCE_TRANSFORMERS, where
+    )
     cross = head == "sequence_classification"
     layout = ModuleLayout(root, head, model_type, modules, TextSettings())
     settings = TextSettings(
@@ -155,7 +164,7 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
     folders = {}
     for number, module in enumerate(behind):
         width = layers[-1].features if layers else config.sentence_embedding_size
-        layers.append(read_layer(module, width))
+        layers.append(embedding_layers.read_layer(module, width))
         if layers[-1].kind in ("dense", "layer_norm"):
             folders[number] = module.folder
     settings = dataclasses.replace(layout.settings, include_prompt=include_prompt)
@@ -203,7 +212,7 @@ def _of_transformer(folder: storage.Path, head: str) -> dict[str, Any]:
     """Read `max_length`, `task` and `lowercase` from the file of the Transformer."""
     late, expected = head == "multi_vector", _TRANSFORMER_TASKS.get(head, "feature-extraction")
     content, where = transformer_config(
-        folder, tables.MULTI_VECTOR_TRANSFORMER if late else tables.SENTENCE_BERT_CONFIG
+        folder, multi_vector_encoders.MULTI_VECTOR_TRANSFORMER if late else tables.SENTENCE_BERT_CONFIG
     )
     kind = content.get("transformer_task")
     if kind not in (None, expected):
@@ -224,7 +233,8 @@ def _of_transformer(folder: storage.Path, head: str) -> dict[str, Any]:
 
 def _activation(content: dict[str, Any], where: storage.Path) -> str:
     """Read the activation of a cross-encoder's logits; "" if the file names none."""
-    return read_activation(content["activation_fn"], where, "softmax") if content.get("activation_fn") else ""
+    said = content.get("activation_fn")
+    return torch_activations.read_activation(said, where, "softmax") if said else ""
 
 
 def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from bert_jax.conversion.module_files import checked_object, optional_boolean, o
 from bert_jax.conversion.multi_vector_settings import DEFAULT_QUERY_LENGTH, MultiVectorSettings, QueryExpansion
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.text_settings import TextSettings
-from bert_jax.model_files import sentence_transformers as tables
+from bert_jax.model_files import multi_vector_encoders as tables
 
 
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:

@@ -41,13 +41,6 @@ SENTENCE_BERT_CONFIG = (
     honoured("processor_kwargs", "another name of tokenizer_args"),
     harmless("unpad_inputs", "affects only speed"),
 )  # fmt: skip
-# The same of a MultiVectorEncoder.
-MULTI_VECTOR_TRANSFORMER = (
-    *(key for key in SENTENCE_BERT_CONFIG if key.name not in ("query_length", "document_length", "query_expansion")),
-    honoured("query_length", "maximum number of tokens in a query"),
-    honoured("document_length", "maximum number of tokens in a document"),
-    honoured("query_expansion", "tokens that are added to queries: strategy, length, attend and token"),
-)
 MODEL_ARGS = (
     harmless("add_pooling_layer", "the pooler is not used by sentence embeddings"),
     harmless("attn_implementation", "affects only speed"),
@@ -102,18 +95,6 @@ NORMALIZE = (
     refused("module_input_name", "other inputs are not supported", _VECTOR),
     refused("module_output_name", "other outputs are not supported", _VECTOR),
 )
-# Modules of a MultiVectorEncoder, which change the vectors of tokens.
-_TOKENS = "token_embeddings"
-TOKEN_NORMALIZE = (
-    refused("module_input_name", "other inputs are not supported", _TOKENS),
-    refused("module_output_name", "other outputs are not supported", _TOKENS),
-)
-TOKEN_DENSE = (*DENSE[:5], *TOKEN_NORMALIZE)
-MULTI_VECTOR_MASK = (
-    honoured("skiplist_words", "tokens that are not scored"),
-    honoured("skiplist_tasks", "tasks whose texts skip them; default: document"),
-    refused("keep_only_token_ids", "tokens of images are not supported", []),
-)
 LAYER_NORM = (honoured("dimension", "width; must agree with the module before"),)
 DROPOUT = (honoured("dropout", "dropout rate"),)
 CONFIG_SENTENCE_TRANSFORMERS = (
@@ -131,40 +112,6 @@ CONFIG_SENTENCE_TRANSFORMERS = (
     harmless("__version__", "versions of the libraries that wrote the file"),
     harmless("requirements", "versions that PyTorch needs"),
 )
-# The same of a MultiVectorEncoder, and of PyLate's models.
-MULTI_VECTOR_CONFIG = (
-    *(key for key in CONFIG_SENTENCE_TRANSFORMERS if key.name not in ("similarity_fn_name", "truncate_dim",
-                                                                      "activation_fn", "max_active_dims")),
-    honoured("similarity_fn_name", "maxsim (default) or meanmaxsim"),
-    honoured("query_prefix", "a token before each query (PyLate)"),
-    honoured("document_prefix", "a token before each document (PyLate)"),
-    honoured("query_length", "older place of the Transformer's"),
-    honoured("document_length", "older place of the Transformer's"),
-    honoured("query_expansion", "older place of the Transformer's"),
-    honoured("do_query_expansion", "whether queries are expanded (PyLate); default: true"),
-    honoured("attend_to_expansion_tokens", "whether tokens attend to the expansion (PyLate)"),
-    honoured("attend_to_mask_tokens", "older name of attend_to_expansion_tokens"),
-    honoured("skiplist_words", "tokens that are not scored (PyLate); default: punctuation"),
-    refused("truncate_dim", "vectors of tokens are not cut"),
-)  # fmt: skip
-# Of ColBERT models in the layout of their authors; keys of training and of their index are ignored.
-ARTIFACT_METADATA = (
-    honoured("query_maxlen", "number of tokens to which queries are filled up; default: 32"),
-    honoured("doc_maxlen", "maximum number of tokens in a document"),
-    honoured("query_token_id", "token before each query; default: [unused0]"),
-    honoured("doc_token_id", "token before each document; default: [unused1]"),
-    honoured("mask_punctuation", "whether punctuation is not scored; default: true"),
-    honoured("attend_to_mask_tokens", "whether tokens attend to those that fill up a query"),
-    refused("similarity", "other similarities of vectors are not supported", "cosine"),
-    *(harmless(name, "a setting of training, of the index or of the run") for name in (
-        "query_token", "doc_token", "dim", "checkpoint", "model_name", "triples", "collection", "queries", "index_name",
-        "root", "experiment", "name", "meta", "nranks", "amp", "gpus", "rank", "bsize", "accumsteps", "lr", "maxsteps",
-        "warmup", "warmup_bert", "nway", "use_ib_negatives", "reranker", "distillation_alpha", "ignore_scores",
-        "save_every", "resume", "resume_optimizer", "ncells", "centroid_score_threshold", "ndocs", "index_path",
-        "index_bsize", "nbits", "kmeans_niters", "overwrite", "interaction", "relu", "load_index_with_mmap", "configs",
-        "total_visible_gpus", "avoid_fork_if_possible", "local_rank", "kmeans_seed", "use_rotary_embeddings",
-    )),
-)  # fmt: skip
 # The object `sentence_transformers` in the config.json of a cross-encoder.
 CROSS_ENCODER = (
     honoured("activation_fn", "activation of the logits, a class of torch.nn"),
@@ -181,12 +128,6 @@ FILES = {
     "TOKENIZER_ARGS": "`tokenizer_args` in `sentence_bert_config.json`",
     "POOLING": "`config.json` of a Pooling (`1_Pooling`)",
     "SPLADE_POOLING": "`config.json` of a SpladePooling (`1_SpladePooling`)",
-    "MULTI_VECTOR_TRANSFORMER": "`sentence_bert_config.json` of a MultiVectorEncoder",
-    "TOKEN_NORMALIZE": "`config.json` of a Normalize of a MultiVectorEncoder",
-    "TOKEN_DENSE": "`config.json` of a Dense of a MultiVectorEncoder",
-    "MULTI_VECTOR_MASK": "`config.json` of a MultiVectorMask",
-    "MULTI_VECTOR_CONFIG": "`config_sentence_transformers.json` of a MultiVectorEncoder",
-    "ARTIFACT_METADATA": "`artifact.metadata` of a ColBERT model in the layout of its authors",
     "DENSE": "`config.json` of a Dense",
     "NORMALIZE": "`config.json` of a Normalize",
     "LAYER_NORM": "`config.json` of a LayerNorm",
