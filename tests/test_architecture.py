@@ -318,7 +318,7 @@ REMOVAL = {
     "compression/recovery.py": {"_prune_once"},  # `remove_incomplete`
     "cli/shards.py": {"_written"},  # `remove_leftovers`
     "conversion/encoder_decoder.py": {"save_encoder_decoder"},  # what `place_of_new` has checked
-    "conversion/huggingface.py": {"save_pretrained"},  # the same
+    "conversion/save_pretrained.py": {"save_pretrained"},  # the same
     "data/pretraining/deduplication.py": {"write_keys"},  # a record within `RECORDS_DIR`
     "data/pretraining/own_files.py": {"_unlink_all", "_remove_empty"},  # noted names, and empty directories
     "data/pretraining/prepare.py": {"_remove_all"},

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import infer_config, infer_family
+from bert_jax.conversion import family_signs, infer_config, infer_family
 from bert_jax.conversion.checkpoint import Checkpoint
 from bert_jax.conversion.choose_head import classes_shown, with_classes
 from bert_jax.conversion.foreign_kinds import refuse_foreign_directory, refuse_foreign_file
@@ -186,11 +186,11 @@ def _family(hf: Json, prefix: str, own: Tensors, others: Tensors, directory: sto
         if kind.names.prefix == f"{name}." or f".{kind.names.prefix}" not in of_prefix:
             of_prefix[f".{kind.names.prefix}"] = name
     ending = next((ending for ending in of_prefix if f".{prefix}".endswith(ending) and ending not in _USUAL), "")
-    family = infer_family.family_shown(own) or of_prefix.get(ending) or infer_family.family_shown(others)
+    family = family_signs.family_shown(own) or of_prefix.get(ending) or family_signs.family_shown(others)
     types = own.get("embeddings.token_type_embeddings.weight")
     if family in (None, "bert") and types is not None and types.shape[:1] == (1,):
         family = "roberta"
-    family = infer_family.of_vocabulary(family, (path.name for path in _files(directory))) if family else "bert"
+    family = family_signs.of_vocabulary(family, (path.name for path in _files(directory))) if family else "bert"
     if not f".{prefix}".endswith(f".{FAMILIES[family].names.prefix}"):
         _log.warning("%s: read as model_type %r, by its tensors; if it is another, set model_type", where, family)
     return family

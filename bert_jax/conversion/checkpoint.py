@@ -6,35 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats.lazy_tensors import Tensors
-from bert_jax.conversion.slots import GLINER_ENCODER
 from bert_jax.conversion.text_settings import NO_SETTINGS, TaskPrompts, TextSettings
 from bert_jax.conversion.weights import Weights
 from bert_jax.families import FAMILIES, Json, architectures_of
 from bert_jax.families.names import Names
 
 if TYPE_CHECKING:
-    from bert_jax.config.gliner import GlinerConfig
+    from bert_jax.conversion.gliner_files import GlinerFiles
     from bert_jax.conversion.module_files import ModuleLayout
-
-
-class GlinerFiles(NamedTuple):
-    """The description of a GLiNER.
-
-    Attributes:
-        config: the head and its prompts.
-        encoder: the `config.json` of the encoder, without the sizes of its vocabulary and its heads.
-        where: path of `gliner_config.json`.
-        tokenizer: directory of the tokenizer.
-    """
-
-    config: "GlinerConfig"
-    encoder: dict[str, Any]
-    where: storage.Path
-    tokenizer: storage.Path
-
-    def encoder_tensors(self, tensors: Tensors) -> Tensors:
-        """Rename the tensors of the encoder to those of a bare encoder; others keep their names."""
-        return {name.removeprefix(GLINER_ENCODER): tensor for name, tensor in tensors.items()}
 
 
 class AdapterFiles(NamedTuple):
@@ -67,7 +46,7 @@ class CheckpointFiles(NamedTuple):
     directory: storage.Path
     is_bare: bool = False
     layout: "ModuleLayout | None" = None
-    gliner: GlinerFiles | None = None
+    gliner: "GlinerFiles | None" = None
     adapter: AdapterFiles | None = None
 
     @property

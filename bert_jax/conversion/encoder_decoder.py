@@ -9,8 +9,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import state_dict
-from bert_jax.conversion.formats import safetensors_files
+from bert_jax.conversion import state_dict, state_dict_writing
+from bert_jax.conversion.formats import safetensors_writing
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.conversion.generation_settings import GenerationSettings, read_generation_settings
 from bert_jax.conversion.model_kinds import ENCODER_DECODER_TYPE, is_encoder_decoder
@@ -174,7 +174,7 @@ def save_encoder_decoder(
     kind = np.dtype(SAVED_DTYPES[dtype])
     tensors: Tensors = {}
     for name, part in (("encoder", model.encoder), ("decoder", model.decoder)):
-        own = state_dict.stored_params(part.config, part.head, params[name], kind)
+        own = state_dict_writing.stored_params(part.config, part.head, params[name], kind)
         tensors |= {f"{name}.{tensor}": values for tensor, values in own.items()}
     if model.has_projection:
         kernel, bias = (np.asarray(params["projection"][name], kind) for name in ("kernel", "bias"))
@@ -195,7 +195,7 @@ def save_encoder_decoder(
     with storage.directory_atomically(target) as beside:
         if tokenizer is not None:
             tokenizer.save(beside)
-        safetensors_files.write(beside / "model.safetensors", tensors)
+        safetensors_writing.write(beside / "model.safetensors", tensors)
         for name, keys in ((_GENERATION_FILE, settings.to_hf()), ("config.json", described)):
             storage.write_atomically(beside / name, json.dumps(keys, indent=2, sort_keys=True) + "\n")
     if target != home:

@@ -4,7 +4,8 @@ import fnmatch
 
 from bert_jax import storage
 from bert_jax.conversion.formats import tf1
-from bert_jax.conversion.weights import is_weights, tf1_indices
+from bert_jax.conversion.formats.tf1_files import tf1_indices
+from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError
 
 # Pattern of a file's name -> what it is, and the way to weights that open.

@@ -7,8 +7,9 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.gliner import GlinerConfig
-from bert_jax.conversion.checkpoint import CheckpointFiles, GlinerFiles, Model
+from bert_jax.conversion.checkpoint import CheckpointFiles, Model
 from bert_jax.conversion.file_names import GLINER_FILE
+from bert_jax.conversion.gliner_files import GlinerFiles
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.gliner import GLINER

@@ -1,14 +1,20 @@
 """Infer the family of a model from config.json, tensor names and tokenizer files."""
 
 import contextlib
-import re
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from bert_jax import storage
 from bert_jax.conversion.checkpoint import Checkpoint
 from bert_jax.conversion.tensor_names import unknown_layer_tensor
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES, Json, architectures_of, family_of, of_model_type
+from bert_jax.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from bert_jax.conversion import family_signs
+else:  # most files name their family
+    family_signs = LazyModule("bert_jax.conversion.family_signs")
 
 
 def infer_family(checkpoint: Checkpoint, family: str) -> Checkpoint:
@@ -33,47 +39,21 @@ def settle_family(hf: Json, tensors: Iterable[str], files: Collection[str], wher
     """
     names, stated = list(tensors), hf.get("model_type")
     narrow = hf.get("embedding_size", hf.get("hidden_size")) != hf.get("hidden_size")
-    if stated is None and narrow and not any(_has(kind.sign, names) for kind in FAMILIES.values()):
+    if stated is None and narrow and not any(family_signs.has_tensor(kind.sign, names) for kind in FAMILIES.values()):
         return next(kind.name for kind in FAMILIES.values() if kind.narrow_embeddings)
     described = of_model_type(hf)
     if described is None or unknown_layer_tensor(FAMILIES[described].names, names):
         for family, kind in FAMILIES.items():  # tensors tell a family from that whose model_type it has
-            if kind.model_type and stated in (None, kind.model_type) and _has(kind.sign, names):
+            if kind.model_type and stated in (None, kind.model_type) and family_signs.has_tensor(kind.sign, names):
                 return family
     if stated is not None:
         return family_of(hf, where)
     if architectures_of(hf, where):
         with contextlib.suppress(InputError):  # they name no family
             return family_of(hf, where)
-    if shown := family_shown(names):
-        return of_vocabulary(shown, files)
-    if any(re.match(r"encoder\.layer\.\d+\.attention\.self\.", name) for name in names):
-        for family, kind in reversed(list(FAMILIES.items())):
-            if kind.vocabulary_file in files:
-                return family
+    if shown := family_signs.family_by_files(names, files):
+        return shown
     raise InputError(
         f"{where}: expected a model_type, found none, and neither architectures nor the names of the tensors say "
         f"which of {', '.join(FAMILIES)} the model is"
     )
-
-
-def family_shown(names: Iterable[str]) -> str | None:
-    """Return the family that tensor names show; None if they are those of several families."""
-    names = list(names)
-    signs = [(kind.sign, family) for family, kind in FAMILIES.items()]
-    # BERT's own names come last: some files of other families have them too.
-    signs += sorted(
-        ((kind.common_sign, family) for family, kind in FAMILIES.items()), key=lambda sign: sign[1] == "bert"
-    )
-    return next((family for sign, family in signs if _has(sign, names)), None)
-
-
-def _has(sign: str, names: Iterable[str]) -> bool:
-    return bool(sign) and any(re.search(sign, name) for name in names)
-
-
-def of_vocabulary(family: str, files: Iterable[str]) -> str:
-    """Return the family with the same tensor names whose vocabulary is among the files, or the family itself."""
-    files, entries = set(files), FAMILIES[family].names.encoder
-    alike = (name for name, kind in reversed(list(FAMILIES.items())) if kind.names.encoder == entries)
-    return next((name for name in alike if FAMILIES[name].vocabulary_file in files), family)

@@ -5,9 +5,15 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bert_jax.families.names import EXPERT_LAYERS, Entry, Names, dense, norm
+from bert_jax.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from bert_jax.conversion import gliner_files
+else:
+    gliner_files = LazyModule("bert_jax.conversion.gliner_files")
 
 
 class Slot(NamedTuple):
@@ -67,9 +73,10 @@ def slots(
     numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
     head = head if "token_weights/kernel" not in shapes else ""  # which has no tensors of the masked-LM head
     weights = dense(TOKEN_WEIGHTS, "token_weights")
+    gliner = gliner_files.gliner_entries(shapes) if any(path.startswith("gliner/") for path in shapes) else ()
     encoder = (entry for part in names.encoder for entry in _numbered(part, shapes))
     entries = (*encoder, *weights, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes),
-               *_gliner(shapes))  # fmt: skip
+               *gliner)  # fmt: skip
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):
         if entry.ours not in shapes:
             continue
@@ -127,31 +134,6 @@ def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
         yield from dense(f"{theirs}linear", f"{ours}/dense")
         yield from dense(f"{theirs}residual", f"{ours}/residual")
         yield from norm(f"{theirs}norm", f"{ours}/layer_norm")
-
-
-GLINER_ENCODER = "token_rep_layer.bert_layer.model."  # prefix of the names of a bare encoder in a GLiNER
-# Part of the head of a GLiNER -> its name in the files.
-_GLINER_PARTS = {
-    "start": "span_rep_layer.span_rep_layer.project_start",
-    "end": "span_rep_layer.span_rep_layer.project_end",
-    "span": "span_rep_layer.span_rep_layer.out_project",
-    "type": "prompt_rep_layer",
-}
-GLINER_NAMES = ("token_rep_layer.projection.", "rnn.lstm.", "span_rep_layer.", "prompt_rep_layer.")  # of the head
-
-
-def _gliner(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
-    """Yield the entries of the head of a GLiNER, if there is one."""
-    yield from dense("token_rep_layer.projection", "gliner/projection")
-    for ours, theirs in _GLINER_PARTS.items():
-        yield from dense(f"{theirs}.0", f"gliner/{ours}/up")
-        yield from dense(f"{theirs}.3", f"gliner/{ours}/down")
-    layers = {path.split("/")[1] for path in shapes if path.startswith("gliner/lstm_")}
-    sides = itertools.product(sorted(layers), (("forward", ""), ("backward", "_reverse")))
-    for (layer, (side, ending)), (part, short) in itertools.product(sides, (("input", "ih"), ("recurrent", "hh"))):
-        theirs, ours = f"{short}_l{layer.removeprefix('lstm_')}{ending}", f"gliner/{layer}/{side}/{part}"
-        yield Entry(f"rnn.lstm.weight_{theirs}", f"{ours}/kernel", transpose=True)
-        yield Entry(f"rnn.lstm.bias_{theirs}", f"{ours}/bias")
 
 
 TOKEN_WEIGHTS = "sparse_linear"  # name of BGE-M3's layer of weights of tokens

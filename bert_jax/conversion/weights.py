@@ -8,14 +8,21 @@ import contextlib
 import dataclasses
 import functools
 import importlib
-import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import storage
 from bert_jax.conversion.formats import lazy_tensors
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
 from bert_jax.errors import InputError, logger
+from bert_jax.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from bert_jax.conversion.formats import shards, tf1, tf1_files
+else:  # a directory with one file of safetensors or PyTorch needs none of these
+    shards = LazyModule("bert_jax.conversion.formats.shards")
+    tf1 = LazyModule("bert_jax.conversion.formats.tf1")
+    tf1_files = LazyModule("bert_jax.conversion.formats.tf1_files")
 
 __all__ = ["LazyTensor", "Weights", "is_weights", "open_weights"]
 
@@ -70,13 +77,7 @@ WEIGHT_FORMATS = {
     "flax": _Format("flax_model.msgpack", "flax_msgpack", has_own_names=True),
 }
 _LONGEST_BEGINNING = 64
-_LONGEST_STATE = 2**16  # bytes of the file `checkpoint`
 _LFS_POINTER = b"version https://git-lfs"
-
-
-def _tf1() -> Any:
-    """Return the module that reads TensorFlow's format, which is imported only where no safetensors or PyTorch is."""
-    return importlib.import_module("bert_jax.conversion.formats.tf1")
 
 
 def is_weights(directory: storage.PathLike) -> bool:
@@ -84,7 +85,7 @@ def is_weights(directory: storage.PathLike) -> bool:
     directory = storage.Path(directory)
     if not directory.is_dir():
         return False
-    return any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(tf1_indices(directory))
+    return any(_named(directory, form) for form in WEIGHT_FORMATS.values()) or bool(tf1_files.tf1_indices(directory))
 
 
 @contextlib.contextmanager
@@ -132,16 +133,22 @@ def _opened(format_name: str, where: storage.Path) -> Iterator[Weights]:
     with contextlib.ExitStack() as stack:
         ignored: tuple[str, ...] = ()
         if format_name == "tf1":
-            tensors, ignored = stack.enter_context(_tf1().open_variables(where))
+            tensors, ignored = stack.enter_context(tf1.open_variables(where))
         elif where.name.endswith(".index.json"):
-            tensors = _open_shards(where, format_name, stack)
+            opener = functools.partial(_open_file, format_name, stack)
+            tensors = shards.open_shards(where, opener, has_stacks=format_name == "flax")
         else:
             format_name = _by_content(where, format_name)
             tensors = stack.enter_context(WEIGHT_FORMATS[format_name].reader.open_tensors(where))
-        renamed = _tf1().renamed if format_name == "tf1" else WEIGHT_FORMATS[format_name].renamed
+        renamed = tf1.renamed if format_name == "tf1" else WEIGHT_FORMATS[format_name].renamed
         with lazy_tensors.about(where):
             tensors = renamed(tensors)
         yield Weights(where, format_name, tensors, ignored)
+
+
+def _open_file(format_name: str, stack: contextlib.ExitStack, path: storage.Path) -> Tensors:
+    """Open a file of weights, by its content if it is in another format."""
+    return stack.enter_context(WEIGHT_FORMATS[_by_content(path, format_name)].reader.open_tensors(path))
 
 
 def _found(directory: storage.Path) -> tuple[str, storage.Path]:
@@ -149,11 +156,11 @@ def _found(directory: storage.Path) -> tuple[str, storage.Path]:
     if not directory.is_dir():
         raise InputError(f"{directory}: expected a directory with weights, found none")
     for format_name, form in WEIGHT_FORMATS.items():
-        if format_name == "flax" and (index := _tf1_index(directory)):
+        if format_name == "flax" and (index := tf1_files.index_of(directory)):
             return "tf1", index
         if path := _named(directory, form):
             return format_name, path
-    if old := _old_tf1_file(directory):
+    if old := tf1_files.old_checkpoint(directory):
         raise InputError(
             f"{old}: expected TensorFlow's checkpoint format V2 (PREFIX.index and PREFIX.data-*), found the older V1, "
             "in one file; load it with TensorFlow and save it again with tf.compat.v1.train.Saver()"
@@ -181,84 +188,3 @@ def _by_content(path: storage.Path, named: str) -> str:
         raise InputError(f"{path}: expected weights, found a Git LFS pointer; `git lfs pull` downloads the file")
     candidates = (named, *WEIGHT_FORMATS) if named else tuple(WEIGHT_FORMATS)
     return next((name for name in candidates if WEIGHT_FORMATS[name].reader.begins(start)), named)
-
-
-def _open_shards(index: storage.Path, format_name: str, stack: contextlib.ExitStack) -> Tensors:
-    """Open the shards that an index lists; return each tensor from the shard that the index names."""
-    with storage.open_offsets(index) as file, lazy_tensors.about(index):
-        text = file.read(0, min(file.size, lazy_tensors.LONGEST_DESCRIPTION + 1))
-        weight_map = lazy_tensors.parse_header(text, "a weight_map").get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise InputError(f"{index}: expected a weight_map of tensor names to file names")
-    beside = {path.name for path in index.parent.iterdir()}
-    shards: dict[str, Tensors] = {}
-    for shard in sorted(set(weight_map.values())):
-        if "/" in shard or "\\" in shard:
-            raise InputError(f"{index}: expected the name of a file beside it, found {shard[:80]!r}")
-        if shard not in beside:
-            raise InputError(f"{index}: expected the shard {shard[:80]!r} beside it, found no such file")
-        opener = WEIGHT_FORMATS[_by_content(index.parent / shard, format_name)].reader.open_tensors
-        shards[shard] = stack.enter_context(opener(index.parent / shard))
-    if format_name == "flax":  # its index lists a stack of layers as one name, so take all arrays of the shards
-        tensors: Tensors = {}
-        for shard, held in shards.items():
-            if twice := sorted(tensors.keys() & held.keys()):
-                raise InputError(f"{index}: expected array {twice[0]!r} in one shard, found it in {shard} too")
-            tensors |= held
-        return tensors
-    for name, shard in weight_map.items():
-        if name not in shards[shard]:
-            raise InputError(f"{index}: expected a tensor {name!r} in {shard}, found none")
-    return {name: shards[shard][name] for name, shard in weight_map.items()}
-
-
-def tf1_indices(directory: storage.Path) -> list[storage.Path]:
-    """Return the index files of checkpoints in a directory, including damaged ones with data files beside them."""
-    beside = sorted(directory.iterdir())
-    return [
-        path
-        for path in beside
-        if path.name.endswith(".index")
-        and (any(other.name.startswith(f"{path.name[:-6]}.data-") for other in beside) or _is_table(path))
-    ]
-
-
-def _tf1_index(directory: storage.Path) -> storage.Path | None:
-    """Return the index of the checkpoint in a directory, or None if there is none.
-
-    Raises:
-        InputError: there are several checkpoints, and the file `checkpoint` names none of them.
-    """
-    found = tf1_indices(directory)
-    latest = _latest(directory / "checkpoint")
-    named = [path for path in found if path.name == f"{latest}.index"]
-    if len(found) > 1 and not named:
-        names = ", ".join(path.name for path in found[:5])
-        raise InputError(
-            f"{directory}: expected one TensorFlow checkpoint, or a file `checkpoint` that names one, found {names}"
-        )
-    return next(iter(named or found), None)
-
-
-def _old_tf1_file(directory: storage.Path) -> storage.Path | None:
-    """Return a checkpoint of the older format V1, which is not supported, or None if there is none."""
-    return next((path for path in sorted(directory.iterdir()) if ".ckpt" in path.name and _is_table(path)), None)
-
-
-def _is_table(path: storage.Path) -> bool:
-    """Return whether a file is a table of TensorFlow's."""
-    if not path.is_file() or path.size() < 48:
-        return False
-    from bert_jax.conversion.formats import sstables
-
-    with path.open("rb") as file:
-        file.seek(-8, 2)
-        return sstables.is_table(file.read(8))
-
-
-def _latest(state: storage.Path) -> str | None:
-    """Return the name of the checkpoint in the file `checkpoint`, without the directory of the original machine."""
-    if not state.is_file() or state.size() > _LONGEST_STATE:
-        return None
-    match = re.search(rb'^model_checkpoint_path: "([^"\n]*)"', state.read_bytes(), re.MULTILINE)
-    return re.split(r"[/\\]", match[1].decode(errors="replace"))[-1] if match else None

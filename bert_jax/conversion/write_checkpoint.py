@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.conversion import sentence_transformers_writing
 from bert_jax.conversion.file_names import CONFIG_FILES, GLINER_FILE
-from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+from bert_jax.conversion.formats import flax_msgpack, safetensors_writing
 from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.gliner import gliner_json
 from bert_jax.conversion.model_kinds import ACTIVATION_KEYS
@@ -27,7 +27,7 @@ from bert_jax.modeling import Bert
 _GENERATION = "generation_config.json"
 # Format -> its file name and the function that writes it.
 WRITERS = {
-    "safetensors": ("model.safetensors", safetensors_files.write),
+    "safetensors": ("model.safetensors", safetensors_writing.write),
     "flax": ("flax_model.msgpack", flax_msgpack.write),
 }
 SAVED_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -107,4 +107,4 @@ def _write_embedding(directory: storage.Path, model: Bert, tensors: Tensors, set
         prefix = EMBEDDING_LAYER.format(number=number)
         own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
         layer = {name.removeprefix(prefix): tensor for name, tensor in own.items()}
-        safetensors_files.write(folder / WRITERS["safetensors"][0], layer)
+        safetensors_writing.write(folder / WRITERS["safetensors"][0], layer)

@@ -12,8 +12,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion.formats import safetensors_files
-from bert_jax.conversion.state_dict import nest
+from bert_jax.conversion.formats import safetensors_files, safetensors_writing
+from bert_jax.conversion.model_tensors import nest
 from bert_jax.export.signature import Arrays, Runner, SourceModel, forward, signature_of
 from bert_jax.extras import import_extra
 from bert_jax.modeling import Bert, Compute, Params
@@ -32,7 +32,7 @@ def write_stablehlo(directory: storage.Path, source: SourceModel, dtypes: tuple[
     """
     import_extra("flatbuffers", "stablehlo")
     weights = flat_weights(source.params)
-    safetensors_files.write(directory / WEIGHTS, weights)
+    safetensors_writing.write(directory / WEIGHTS, weights)
     for dtype in dtypes:
         program = stablehlo_program(source.config, source.head, weights, dtype)
         storage.write_atomically(directory / PROGRAMS[dtype], bytes(program.serialize()))

@@ -17,7 +17,7 @@ import flax.serialization
 import ml_dtypes
 import numpy as np
 
-from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+from bert_jax.conversion.formats import flax_msgpack, safetensors_files, safetensors_writing
 from bert_jax.conversion.formats.crc32c import masked_crc32c
 
 Files = dict[str, bytes]  # name in a directory -> content
@@ -46,7 +46,7 @@ def safetensors_file(header: object, data: bytes) -> bytes:
 
 
 def _ours(tmp_path) -> bytes:
-    safetensors_files.write(tmp_path / "made", TENSORS)
+    safetensors_writing.write(tmp_path / "made", TENSORS)
     return (tmp_path / "made").read_bytes()
 
 

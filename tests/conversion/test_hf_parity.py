@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax import BertConfig, from_pretrained
-from bert_jax.conversion.state_dict import to_huggingface
+from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.families import FAMILIES
 from bert_jax.head_names import EMBEDDING_HEADS
 from bert_jax.inference import PretrainedModel, pipeline

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax import from_pretrained
-from bert_jax.conversion.state_dict import to_huggingface
+from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.tasks.pretraining import PretrainingTask
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import make_schedule

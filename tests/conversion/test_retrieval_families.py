@@ -9,7 +9,7 @@ import pytest
 from bert_jax import from_pretrained
 from bert_jax.compression.removal import keep_heads, keep_layers
 from bert_jax.config import BertConfig
-from bert_jax.conversion.state_dict import to_huggingface
+from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.positions import alibi_slopes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.conversion import weights as tensors
-from bert_jax.conversion.formats import flax_msgpack, safetensors_files
+from bert_jax.conversion.formats import flax_msgpack, safetensors_writing
 from bert_jax.errors import InputError
 
 WEIGHTS = {"bert.pooler.dense.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "classifier.bias": np.ones(2)}
@@ -34,7 +34,7 @@ def write_shards(directory) -> dict[str, str]:
     weight_map = {}
     for i, (name, tensor) in enumerate(WEIGHTS.items()):
         weight_map[name] = f"model-{i}.safetensors"
-        safetensors_files.write(directory / weight_map[name], {name: tensor})
+        safetensors_writing.write(directory / weight_map[name], {name: tensor})
     return weight_map
 
 
@@ -51,7 +51,7 @@ def test_a_directory_without_weights_is_told_what_it_holds(tmp_path):
 
 
 def test_what_a_file_holds_decides_how_it_is_read(tmp_path):
-    safetensors_files.write(tmp_path / "pytorch_model.bin", WEIGHTS)
+    safetensors_writing.write(tmp_path / "pytorch_model.bin", WEIGHTS)
     assert tensors.is_weights(tmp_path) and same(read(tmp_path), WEIGHTS)
     with tensors.open_weights(tmp_path) as weights:
         assert weights.format == "safetensors" and weights.where.name == "pytorch_model.bin"
@@ -72,7 +72,7 @@ def test_an_index_of_something_else_is_no_checkpoint(tmp_path):
 
 def test_safetensors_come_first(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"not read")
-    safetensors_files.write(tmp_path / "model.safetensors", WEIGHTS)
+    safetensors_writing.write(tmp_path / "model.safetensors", WEIGHTS)
     assert same(read(tmp_path), WEIGHTS)
 
 
@@ -121,7 +121,7 @@ def test_a_bucket_is_read_through_copies_that_are_removed(tmp_path, monkeypatch,
         for path in served.iterdir():
             bucket.write(f"model/{path.name}", path.read_bytes())
 
-    safetensors_files.write(served / "model.safetensors", WEIGHTS)
+    safetensors_writing.write(served / "model.safetensors", WEIGHTS)
     upload()
     url = f"gs://{bucket.name}/model"
     with tensors.open_weights(url) as weights:

@@ -11,7 +11,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax import program_cache
-from bert_jax.conversion import state_dict
+from bert_jax.conversion import model_tensors
 from bert_jax.inference import from_pretrained, programs
 
 FIRST_ANSWER = """
@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
     compilation_cache.reset_cache()  # else JAX stays with its folder
     monkeypatch.setattr(programs, "_programs", {})
-    state_dict._abstract.cache_clear()
+    model_tensors._abstract.cache_clear()
     yield tmp_path / "programs"
     jax.config.update("jax_compilation_cache_dir", before[0])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
@@ -124,7 +124,7 @@ def test_a_damaged_file_is_made_again(write_small, tmp_path, folder, monkeypatch
     for name, content in whole.items():
         (folder / name).write_bytes(damage(content))
     monkeypatch.setattr(programs, "_programs", {})
-    state_dict._abstract.cache_clear()
+    model_tensors._abstract.cache_clear()
     assert_equal(outputs(from_pretrained(directory)), expected)
     assert kept(folder) == names
     assert all(len((folder / name).read_bytes()) > 200 for name in names)

@@ -1,11 +1,12 @@
-"""Read safetensors files tensor by tensor with full validation; write them with a checksum of each tensor.
+"""Read safetensors files tensor by tensor with full validation.
 
 The format has no checksums, so in other libraries' files a flipped bit is found only if it breaks the header or makes a
 value implausibly large. Files that we write have a CRC-32 of every tensor in the header's `__metadata__`; other readers
 ignore it.
 
-The header is read and written here, and not by the safetensors library: the library maps the whole file into memory,
-silently takes the second of two tensors with one name, and needs all tensors in memory to write them.
+The header is read here, and written in `safetensors_writing`, and not by the safetensors library: the library maps the
+whole file into memory, silently takes the second of two tensors with one name, and needs all tensors in memory to write
+them.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from bert_jax.errors import InputError
 CHECKSUMS = "bert_jax.crc32"  # the key in `__metadata__`: a JSON object, tensor name -> CRC-32
 
 # In the order of the safetensors library, which sorts tensors by dtype, the last of these first, and then by name.
-_DTYPES = {
+DTYPE_OF_CODE = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype(np.uint8),
     "I8": np.dtype(np.int8),
@@ -42,7 +43,6 @@ _DTYPES = {
     "I64": np.dtype(np.int64),
     "U64": np.dtype(np.uint64),
 }
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 def begins(start: bytes) -> bool:
@@ -70,40 +70,6 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
         }
 
 
-def write(path: storage.PathLike, tensors: Mapping[str, np.ndarray | LazyTensor]) -> None:
-    """Write tensors with checksums and the metadata that PyTorch readers expect, completely or not at all.
-
-    The same tensors always make the same file. Lazy tensors are read twice, one at a time.
-
-    Raises:
-        InputError: a tensor has a dtype that the format does not support.
-    """
-    for name, tensor in tensors.items():
-        if np.dtype(tensor.dtype) not in _CODES:
-            raise InputError(f"{path}: tensor {name!r}: expected one of {', '.join(_DTYPES)}, found {tensor.dtype}")
-    order = list(_DTYPES.values())
-    ordered = sorted(tensors, key=lambda name: (-order.index(np.dtype(tensors[name].dtype)), name))
-    checksums = {name: _checksum(name, _values(tensor)) for name, tensor in tensors.items()}
-    header: dict[str, Any] = {"__metadata__": {CHECKSUMS: json.dumps(checksums), "format": "pt"}}
-    end = 0
-    for name in ordered:
-        tensor = tensors[name]
-        begin, end = end, end + math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
-        code = _CODES[np.dtype(tensor.dtype)]
-        header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # aligns the data
-    with storage.open_binary_atomically(path) as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name in ordered:
-            for piece in lazy_tensors.pieces(_values(tensors[name])):
-                file.write(piece)
-
-
-def _values(tensor: np.ndarray | LazyTensor) -> np.ndarray:
-    return tensor.read() if isinstance(tensor, LazyTensor) else tensor
-
-
 def _header(file: storage.OpenFile) -> tuple[int, dict[str, Any]]:
     """Read the header; return the offset of the data and the parsed header."""
     if file.size < 8:
@@ -129,10 +95,10 @@ def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[tuple[int, ..
         lazy_tensors.checked_name(name)
         if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
             raise InputError(f"tensor {name!r}: expected dtype, shape and data_offsets in the header")
-        if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
+        if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPE_OF_CODE:
             found = str(entry["dtype"])[:20]
-            raise InputError(f"tensor {name!r}: expected a dtype of {', '.join(_DTYPES)}, found {found!r}")
-        dtype = _DTYPES[entry["dtype"]]
+            raise InputError(f"tensor {name!r}: expected a dtype of {', '.join(DTYPE_OF_CODE)}, found {found!r}")
+        dtype = DTYPE_OF_CODE[entry["dtype"]]
         shape = lazy_tensors.checked_shape(entry["shape"], f"tensor {name!r}")
         offsets = entry["data_offsets"]
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(offset) is int for offset in offsets):
@@ -183,7 +149,7 @@ def _reader(
 ) -> Callable[[], np.ndarray]:
     def read() -> np.ndarray:
         tensor = file.array(offset, shape, dtype)
-        if checksums is not None and (found := _checksum(name, tensor)) != checksums[name]:
+        if checksums is not None and (found := checksum(name, tensor)) != checksums[name]:
             expected = str(checksums[name])[:20]
             raise InputError(
                 f"{file.path}: tensor {name!r} has checksum {found}, expected {expected}; the file is damaged"
@@ -193,7 +159,7 @@ def _reader(
     return read
 
 
-def _checksum(name: str, tensor: np.ndarray) -> int:
+def checksum(name: str, tensor: np.ndarray) -> int:
     """Return the CRC-32 of a tensor's name, dtype, shape and values."""
     total = zlib.crc32(f"{name} {tensor.dtype.name} {list(tensor.shape)}".encode(errors="surrogatepass"))
     for piece in lazy_tensors.pieces(tensor):

@@ -13,7 +13,7 @@ import hostile
 import numpy as np
 import pytest
 
-from bert_jax.conversion.formats import safetensors_files
+from bert_jax.conversion.formats import safetensors_writing
 from bert_jax.conversion.weights import open_weights
 from bert_jax.errors import InputError
 
@@ -111,7 +111,7 @@ def test_the_witness_would_tell(tmp_path):
 
 _MEASURED = """
 import pathlib, re, signal, sys
-from bert_jax.conversion.formats import safetensors_files
+from bert_jax.conversion.formats import safetensors_writing
 from bert_jax.conversion.weights import open_weights
 from bert_jax.errors import InputError
 
@@ -151,6 +151,6 @@ def test_bombs_take_no_more_than_their_size(tmp_path, what):
 
 def test_large_tensors_come_one_at_a_time(tmp_path):
     tensors = {f"w{i}": np.zeros((1024, 4096), np.float32) for i in range(8)}  # 16 MiB each
-    safetensors_files.write(tmp_path / "model.safetensors", tensors)
+    safetensors_writing.write(tmp_path / "model.safetensors", tensors)
     how, memory = measured(tmp_path)
     assert how == "loads" and memory < 2**24 + 2**22

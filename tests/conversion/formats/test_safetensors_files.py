@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_jax.conversion.formats import safetensors_files
+from bert_jax.conversion.formats import safetensors_files, safetensors_writing
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.errors import InputError
 
@@ -33,7 +33,7 @@ def forged(header: dict, data: bytes) -> bytes:
 
 def test_round_trip_keeps_every_bit_and_dtype(tmp_path):
     path = tmp_path / "model.safetensors"
-    safetensors_files.write(path, TENSORS)
+    safetensors_writing.write(path, TENSORS)
     found = read(path)
     assert found.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
@@ -42,7 +42,7 @@ def test_round_trip_keeps_every_bit_and_dtype(tmp_path):
 
 def test_transposed_views_are_written_as_they_read(tmp_path):
     path = tmp_path / "model.safetensors"
-    safetensors_files.write(path, {"w": TENSORS["a.weight"].T})
+    safetensors_writing.write(path, {"w": TENSORS["a.weight"].T})
     assert np.array_equal(read(path)["w"], TENSORS["a.weight"].T)
 
 
@@ -54,7 +54,7 @@ def test_files_of_others_carry_no_checksum_and_are_read(tmp_path):
 
 def test_every_flipped_byte_is_noticed(tmp_path):
     path = tmp_path / "model.safetensors"
-    safetensors_files.write(path, TENSORS)
+    safetensors_writing.write(path, TENSORS)
     whole = path.read_bytes()
     start = 8 + struct.unpack("<Q", whole[:8])[0]
     for offset in range(start, len(whole)):
@@ -73,7 +73,7 @@ def test_every_flipped_byte_is_noticed(tmp_path):
 
 def test_every_truncation_is_noticed(tmp_path):
     path = tmp_path / "model.safetensors"
-    safetensors_files.write(path, TENSORS)
+    safetensors_writing.write(path, TENSORS)
     whole = path.read_bytes()
     for size in (0, 5, 8, 50, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
@@ -146,7 +146,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path):
 
     tensors = TENSORS | {"c": LazyTensor((3,), np.dtype(np.int64), fails_when_half_is_written)}
     with pytest.raises(OSError, match="No space left"):
-        safetensors_files.write(tmp_path / "model.safetensors", tensors)
+        safetensors_writing.write(tmp_path / "model.safetensors", tensors)
     assert reads == [0, 1]  # the second time, a part was there
     assert not list(tmp_path.iterdir())
 
@@ -157,7 +157,7 @@ def test_the_bytes_are_the_librarys_but_for_the_order_of_the_metadata(tmp_path):
     dtypes += [np.float16, np.float32, np.float64, ml_dtypes.bfloat16]
     tensors = {f"{name}é.{np.dtype(dtype)}": np.ones((3, 2), dtype) for dtype in dtypes for name in "ba"}
     tensors |= {"empty": np.zeros((0, 4), np.float32), "scalar": np.array(3.0, np.float32)}
-    safetensors_files.write(path, tensors)
+    safetensors_writing.write(path, tensors)
     with safetensors.safe_open(path, framework="np") as opened:
         metadata = opened.metadata()
     safetensors.numpy.save_file(tensors, other, metadata)
@@ -171,14 +171,14 @@ def test_the_bytes_are_the_librarys_but_for_the_order_of_the_metadata(tmp_path):
     assert parts(path) == parts(other)
     again = tmp_path / "again.safetensors"
     with safetensors_files.open_tensors(path) as stored:
-        safetensors_files.write(again, {name: stored[name] for name in tensors})
+        safetensors_writing.write(again, {name: stored[name] for name in tensors})
     assert again.read_bytes() == path.read_bytes()
 
 
 def test_one_tensor_at_a_time_is_in_memory(tmp_path):
     tensors = {f"w{i}": np.full((256, 1024), i, np.float32) for i in range(16)}  # 1 MiB each
     path, copy = tmp_path / "model.safetensors", tmp_path / "copy.safetensors"
-    safetensors_files.write(path, tensors)
+    safetensors_writing.write(path, tensors)
     del tensors
     tracemalloc.start()
     try:
@@ -186,7 +186,7 @@ def test_one_tensor_at_a_time_is_in_memory(tmp_path):
             assert tracemalloc.get_traced_memory()[1] < 2**18
             for i in range(16):
                 assert stored[f"w{i}"].shape == (256, 1024) and stored[f"w{i}"].read()[0, 0] == i
-            safetensors_files.write(copy, {name: tensor.transposed() for name, tensor in stored.items()})
+            safetensors_writing.write(copy, {name: tensor.transposed() for name, tensor in stored.items()})
         assert tracemalloc.get_traced_memory()[1] < 2**21
     finally:
         tracemalloc.stop()
@@ -203,7 +203,7 @@ def test_a_name_that_is_there_twice(tmp_path):
 
 def test_a_closed_file_is_not_read(tmp_path):
     path = tmp_path / "model.safetensors"
-    safetensors_files.write(path, TENSORS)
+    safetensors_writing.write(path, TENSORS)
     with safetensors_files.open_tensors(path) as stored:
         pass
     with pytest.raises(ValueError, match="closed file"):
