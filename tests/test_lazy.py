@@ -52,9 +52,9 @@ def test_the_names_of_a_package_are_all_there(name):
 
 
 def test_every_entry_of_the_pipelines_is_there():
-    from bert_jax.inference.pipelines import _OF_HEAD, PIPELINES
+    from bert_jax.inference.registry import PIPELINES, PIPELINES_OF_HEAD
 
-    for registry in (PIPELINES, *_OF_HEAD.values()):
+    for registry in (PIPELINES, *PIPELINES_OF_HEAD.values()):
         for task, kind in registry.items():
             assert kind.head, task
 

@@ -8,7 +8,7 @@ import jax
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import huggingface
+from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
 from bert_jax.conversion.model_kinds import ConfigLike, is_file
 from bert_jax.errors import InputError, logger, printable
 from bert_jax.forks import check_fork
@@ -89,7 +89,7 @@ def load_model(
     """Load a model as `from_pretrained` does, without its warning."""
     check_fork()
     compute = Compute(dtype=resolved_dtype(dtype))
-    loaded = huggingface.load_pretrained(path, head, classes=classes, task=task, config=config, tokenizer=tokenizer)
+    loaded = load_pretrained(path, head, classes=classes, task=task, config=config, tokenizer=tokenizer)
     if loaded.unused and (config is not None or is_file(path)):
         _log.warning("%s: left out: %s", path, ", ".join(sorted(loaded.unused)))
     opened = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
@@ -105,7 +105,7 @@ def load_model(
     )
 
 
-def open_tokenizer(loaded: huggingface.Loaded) -> Tokenizer:
+def open_tokenizer(loaded: Loaded) -> Tokenizer:
     """Load the tokenizer of a model, and apply the model's setting of lower-casing.
 
     Raises:

@@ -10,18 +10,21 @@ import numpy as np
 
 from bert_jax import sharding, storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import huggingface
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference import programs
 from bert_jax.inference.padding import POSITIONS, fetched, pad_inputs, padded_axes
+from bert_jax.inference.registry import pipeline_class
 from bert_jax.lazy import LazyModule
 from bert_jax.modeling import Bert, BertOutput, Compute, Params
 from bert_jax.tokenization import Tokenizer
 
 if TYPE_CHECKING:
-    from bert_jax.inference import similarity
+    from bert_jax.conversion import huggingface
+    from bert_jax.inference import other_heads, similarity
 else:
+    huggingface = LazyModule("bert_jax.conversion.huggingface")
+    other_heads = LazyModule("bert_jax.inference.other_heads")
     similarity = LazyModule("bert_jax.inference.similarity")
 
 
@@ -162,9 +165,9 @@ class PretrainedModel:
         Raises:
             InputError: an item is no text, the prompt does not exist, or the model has no tokenizer.
         """
-        from bert_jax.inference.pipelines import pipeline  # which imports this module
-
-        embed = pipeline("sentence-embedding", self, batch_size=batch_size, batch_invariant=batch_invariant)
+        kind = pipeline_class("sentence-embedding", self.head)
+        model = self if self.head == kind.head else other_heads.with_head(self, kind.head, "sentence-embedding")
+        embed = kind(model, batch_size, batch_invariant=batch_invariant)
         options: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt, "progress": show_progress_bar}
         if embed.head == "sparse_embedding":
             found: Any = embed(texts, task=task, max_active_dims=max_active_dims, **options)
@@ -193,11 +196,9 @@ class PretrainedModel:
         The model's files name the similarity: cosine, dot, or negative euclidean or manhattan distance, or maxsim or
         meanmaxsim. The default is cosine; of sparse embeddings, dot; of vectors for each token, maxsim.
         """
-        from bert_jax.inference.multi_vector import max_similarities  # which imports this module
-
         if self.settings.similarity in MULTI_VECTOR_SIMILARITIES:
             first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in (first, second))
-            return max_similarities(self.settings.similarity, first, second)
+            return similarity.max_similarities(self.settings.similarity, first, second)
         if not hasattr(first, "tocsr"):
             first, second = np.atleast_2d(first), np.atleast_2d(second)
         return similarity.similarities(self.settings.similarity, first, second)

@@ -9,11 +9,8 @@ import numpy as np
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import TextError
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_texts, check_option, progress_bar
-from bert_jax.inference.similarity import without_single_axes
+from bert_jax.inference.similarity import max_similarities, without_single_axes
 from bert_jax.tokenization import Tokenizer
-
-EMPTY_SCORE = -1e9  # of a document without tokens, as in sentence-transformers
-_TOKENS_COMPARED = 1 << 16  # tokens of documents that are multiplied with a query together
 
 
 class _Rows(NamedTuple):
@@ -176,27 +173,3 @@ class MultiVectorSimilarity(MultiVectorEmbedding):
             text = self.model.settings.prompt_of_task(task, prompt_name, prompt)
             vectors.append(self._token_vectors(as_texts(texts), text, task, truncation))
         return without_single_axes(max_similarities(self.model.settings.similarity, *vectors), first, second)
-
-
-def max_similarities(name: str, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> np.ndarray:
-    """Return float32 `[N, M]`: for each token of a query the greatest product with a token of a document, summed.
-
-    Args:
-        name: one of `MULTI_VECTOR_SIMILARITIES`; `meanmaxsim` divides by the number of tokens of the query.
-        queries: N arrays `[T, D]`.
-        documents: M arrays `[T, D]`; one without tokens has a score of -1e9.
-    """
-    scores = np.full((len(queries), len(documents)), EMPTY_SCORE, np.float32)
-    lengths = np.array([len(document) for document in documents], int)
-    filled = np.flatnonzero(lengths)
-    parts = np.cumsum(lengths[filled]) // _TOKENS_COMPARED
-    for part in np.unique(parts):
-        numbers = filled[parts == part]
-        tokens = np.concatenate([documents[i] for i in numbers])
-        starts = np.cumsum([0, *lengths[numbers][:-1]])
-        for row, query in enumerate(queries):
-            best = np.maximum.reduceat(query @ tokens.T, starts, axis=1)
-            scores[row, numbers] = best.sum(axis=0, dtype=np.float32)
-    if name == "meanmaxsim":
-        scores /= np.maximum([len(query) for query in queries], 1)[:, None].astype(np.float32)
-    return scores

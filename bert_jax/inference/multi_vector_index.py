@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.inference.index_files import IndexFiles, IndexWriter, best_numbers
-from bert_jax.inference.multi_vector import EMPTY_SCORE, max_similarities
+from bert_jax.inference.similarity import EMPTY_SCORE, max_similarities
 
 PRECISIONS = ("float32", "float16", "int8")
 _BLOCK = 1 << 16  # tokens whose bounds, codes or distances are computed together

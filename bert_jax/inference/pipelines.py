@@ -1,28 +1,29 @@
-"""The function `pipeline`, and the registry of its tasks."""
+"""The function `pipeline`: a task and a model as a callable from texts to answers."""
 
-import dataclasses
 import os
-import re
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
 
-from bert_jax import sharding
 from bert_jax.conversion.model_kinds import has_modules
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.head_names import ENCODER_DECODER_HEAD
 from bert_jax.inference.base import Pipeline
 from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
-from bert_jax.lazy import LazyRegistry, lazy_attributes
+from bert_jax.inference.registry import PIPELINES, pipeline_class
+from bert_jax.lazy import LazyModule, lazy_attributes
 from bert_jax.storage import Path, PathLike, hub
 
 if TYPE_CHECKING:
+    from bert_jax.inference import devices, other_heads
     from bert_jax.inference.feature_extraction import FeatureExtraction
     from bert_jax.inference.fill_mask import FillMask
     from bert_jax.inference.text2text import PretrainedEncoderDecoder
     from bert_jax.inference.text_classification import TextClassification
+else:
+    devices = LazyModule("bert_jax.inference.devices")
+    other_heads = LazyModule("bert_jax.inference.other_heads")
 
 __all__ = ["PIPELINES", "FeatureExtraction", "FillMask", "TextClassification", "pipeline"]
 
@@ -34,50 +35,6 @@ __getattr__ = lazy_attributes(
         "bert_jax.inference.text_classification": ("TextClassification",),
     },
 )
-
-# Task -> the class of its pipeline.
-PIPELINES: LazyRegistry[type[Pipeline]] = LazyRegistry(
-    {
-        "fill-mask": "bert_jax.inference.fill_mask.FillMask",
-        "pseudo-log-likelihood": "bert_jax.inference.likelihood.PseudoLogLikelihood",
-        "text-classification": "bert_jax.inference.text_classification.TextClassification",
-        "token-classification": "bert_jax.inference.tagging.TokenClassification",
-        "feature-extraction": "bert_jax.inference.feature_extraction.FeatureExtraction",
-        "sentence-embedding": "bert_jax.inference.dense.SentenceEmbedding",
-        "zero-shot-classification": "bert_jax.inference.zero_shot.ZeroShotClassification",
-        "zero-shot-ner": "bert_jax.inference.zero_shot_ner.ZeroShotNer",
-        "relation-extraction": "bert_jax.inference.relations.RelationExtraction",
-        "question-answering": "bert_jax.inference.answering.QuestionAnswering",
-        "similarity": "bert_jax.inference.dense.Similarity",
-        "search": "bert_jax.inference.search.Search",
-        "rerank": "bert_jax.inference.reranking.Rerank",
-        "sparse-embedding": "bert_jax.inference.sparse.SparseEmbedding",
-        "sparse-search": "bert_jax.inference.search.SparseSearch",
-        "multi-vector-embedding": "bert_jax.inference.multi_vector.MultiVectorEmbedding",
-        "multi-vector-search": "bert_jax.inference.search.MultiVectorSearch",
-        "text-generation": "bert_jax.inference.generation.TextGeneration",
-        "fill-in": "bert_jax.inference.infilling.FillIn",
-        "text2text-generation": "bert_jax.inference.text2text.Text2TextGeneration",
-    }
-)
-# Saved head -> the pipelines that replace those of sentence embeddings.
-_OF_HEAD: dict[str, LazyRegistry[type[Pipeline]]] = {
-    "sparse_embedding": LazyRegistry(
-        {
-            "sentence-embedding": "bert_jax.inference.sparse.SparseEmbedding",
-            "similarity": "bert_jax.inference.sparse.SparseSimilarity",
-            "search": "bert_jax.inference.search.SparseSearch",
-        }
-    ),
-    "multi_vector": LazyRegistry(
-        {
-            "sentence-embedding": "bert_jax.inference.multi_vector.MultiVectorEmbedding",
-            "similarity": "bert_jax.inference.multi_vector.MultiVectorSimilarity",
-            "search": "bert_jax.inference.search.MultiVectorSearch",
-        }
-    ),
-}
-
 _ALIASES = {
     "embed": "sentence-embedding",
     "classify": "text-classification",
@@ -90,14 +47,6 @@ _ALIASES = {
     "summarization": "text2text-generation",
     "translation": "text2text-generation",
 }
-# For heads that can be made from another head's parameters: the parts of the tree that they need.
-_KEPT = {
-    "encoder": ("embeddings", "encoder", "pooler", "contact_head"),
-    "sentence_embedding": ("embeddings", "encoder", "pooler", "contact_head"),
-    "masked_lm": ("embeddings", "encoder", "contact_head", "mlm"),
-    "sparse_embedding": ("embeddings", "encoder", "contact_head", "mlm"),
-}
-_WITH_MASKED_LM = ("pretraining", "masked_lm", "sparse_embedding")
 
 
 def pipeline(
@@ -127,13 +76,16 @@ def pipeline(
         InputError: the task is not known, or the model was not trained for it.
     """
     kind = _kind(task, model)
-    where = _devices(device)
+    where = None if device is None else devices.find_devices(device)
+    chosen: Any = model
     if not isinstance(model, PretrainedModel) and not _is_encoder_decoder(model):
         if where is not None and dtype == "auto":
             dtype = "float32" if where[0].platform == "cpu" else "bfloat16"
-        opened = _opened(model, kind.head, dtype, task)
-        return kind(_on(opened, where), batch_size, batch_invariant=batch_invariant, **options)
-    chosen = _on(_with_head(model, kind.head, task), where)
+        chosen = _opened(model, kind.head, dtype, task)
+    elif chosen.head != kind.head:
+        chosen = other_heads.with_head(model, kind.head, task)
+    if where is not None:
+        chosen = devices.on_devices(chosen, where)
     return kind(chosen, batch_size, batch_invariant=batch_invariant, **options)
 
 
@@ -168,8 +120,7 @@ def _kind(task: str, model: Any) -> type[Pipeline]:
         raise InputError(f"{task} needs a model with a {PIPELINES[name].head} head, found an encoder-decoder")
     if PIPELINES[name].head == "sentence_embedding" and not is_encoder_decoder:
         head = model.head if isinstance(model, PretrainedModel) else _embedding_head(hub.locate(model))
-        if head in _OF_HEAD and name in _OF_HEAD[head]:
-            return _OF_HEAD[head][name]
+        return pipeline_class(name, head)
     return PIPELINES[name]
 
 
@@ -180,59 +131,3 @@ def _embedding_head(root: Path) -> str | None:
     from bert_jax.conversion import sentence_transformers
 
     return sentence_transformers.embedding_head(root)
-
-
-def _devices(device: str | int | jax.Device | None) -> list[jax.Device] | None:
-    """Return the devices that a pipeline's argument means; None for JAX's default device."""
-    if device == "all":
-        here = jax.local_devices()
-        return here if len(here) > 1 else None
-    return None if device is None else [_device(device)]
-
-
-def _device(device: str | int | jax.Device) -> jax.Device:
-    """Return the device that a name or number means. Raises InputError if there is no such device."""
-    if isinstance(device, jax.Device):
-        return device
-    found = re.fullmatch(r"(cpu|gpu|cuda|rocm|tpu)(?::(\d+))?", "cpu" if device == -1 else str(device))
-    try:
-        if found:
-            return jax.devices(found[1])[int(found[2] or 0)]
-        return jax.devices()[int(device)]
-    except (RuntimeError, ValueError, IndexError):
-        here = ", ".join(f"{one.platform}:{one.id}" for one in jax.devices())
-        raise InputError(f"device: expected one of {here}, cpu or all, found {device!r}") from None
-
-
-def _on(model: Any, devices: list[jax.Device] | None) -> Any:
-    """Copy the parameters of a model to each device; the devices then split the rows of a batch."""
-    if devices is None:
-        return model
-    place: Any = devices[0]
-    if len(devices) > 1:
-        place = NamedSharding(sharding.make_mesh(devices=devices), PartitionSpec())
-    compute = dataclasses.replace(model.compute, platform=devices[0].platform)
-    return dataclasses.replace(model, params=jax.device_put(model.params, place), compute=compute)
-
-
-def _with_head(model: Any, head: str, task: str) -> Any:
-    """Return the model with another head whose parameters are a part of its own.
-
-    Raises:
-        InputError: the model lacks the parameters of the head.
-    """
-    if not isinstance(model, PretrainedModel) or model.head == head:
-        return model
-    needs_masked_lm = head in ("masked_lm", "sparse_embedding")
-    if head not in _KEPT or (needs_masked_lm and model.head not in _WITH_MASKED_LM):
-        raise InputError(f"{task} needs a model with a {head} head, found a {model.head} head")
-    params = {name: part for name, part in model.params.items() if name in _KEPT[head]}
-    config = (
-        model.config
-        if needs_masked_lm
-        else model.config.replace(pooler="pooler" in params or not model.config.heads.pooler_dense)
-    )
-    settings = model.settings.of_another_head()
-    if head == "sparse_embedding":
-        config, settings = config.replace(pooling="splade_max"), dataclasses.replace(settings, similarity="dot")
-    return dataclasses.replace(model, config=config, head=head, params=params, settings=settings)

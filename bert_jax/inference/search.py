@@ -12,9 +12,9 @@ from bert_jax.inference.corpus_search import CorpusSearch
 from bert_jax.inference.dense import SentenceEmbedding
 from bert_jax.inference.dense_index import DenseIndex, write_dense_index
 from bert_jax.inference.index_files import IndexFiles, IndexWriter
-from bert_jax.inference.multi_vector import MultiVectorEmbedding, max_similarities
+from bert_jax.inference.multi_vector import MultiVectorEmbedding
 from bert_jax.inference.multi_vector_index import MultiVectorIndex, write_multi_vector_index
-from bert_jax.inference.similarity import comparable, compare, pair_similarities
+from bert_jax.inference.similarity import comparable, compare, max_similarities, pair_similarities
 from bert_jax.inference.sparse import SparseEmbedding
 from bert_jax.inference.sparse_index import SparseIndex, write_sparse_index
 

@@ -1,8 +1,12 @@
-"""Similarities of vectors, dense and sparse, for all pipelines, verbs and metrics."""
+"""Similarities of vectors, dense, sparse and of each token, for all pipelines, verbs and metrics."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+EMPTY_SCORE = -1e9  # of a document without tokens, as in sentence-transformers
+_TOKENS_COMPARED = 1 << 16  # tokens of documents that are multiplied with a query together
 
 
 def normalize_vectors(vectors: np.ndarray) -> np.ndarray:
@@ -70,3 +74,27 @@ def pair_similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.nd
             return -np.linalg.norm(first - second, axis=-1)
         case _:
             return -np.abs(first - second).sum(-1)
+
+
+def max_similarities(name: str, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> np.ndarray:
+    """Return float32 `[N, M]`: for each token of a query the greatest product with a token of a document, summed.
+
+    Args:
+        name: one of `MULTI_VECTOR_SIMILARITIES`; `meanmaxsim` divides by the number of tokens of the query.
+        queries: N arrays `[T, D]`.
+        documents: M arrays `[T, D]`; one without tokens has a score of -1e9.
+    """
+    scores = np.full((len(queries), len(documents)), EMPTY_SCORE, np.float32)
+    lengths = np.array([len(document) for document in documents], int)
+    filled = np.flatnonzero(lengths)
+    parts = np.cumsum(lengths[filled]) // _TOKENS_COMPARED
+    for part in np.unique(parts):
+        numbers = filled[parts == part]
+        tokens = np.concatenate([documents[i] for i in numbers])
+        starts = np.cumsum([0, *lengths[numbers][:-1]])
+        for row, query in enumerate(queries):
+            best = np.maximum.reduceat(query @ tokens.T, starts, axis=1)
+            scores[row, numbers] = best.sum(axis=0, dtype=np.float32)
+    if name == "meanmaxsim":
+        scores /= np.maximum([len(query) for query in queries], 1)[:, None].astype(np.float32)
+    return scores

@@ -21,7 +21,8 @@ from bert_jax.data.finetuning.features import Features, ragged_features
 from bert_jax.data.finetuning.query_documents import Expansion, QueryDocuments, encode_query_documents
 from bert_jax.data.finetuning.ranked_passages import RankedPassages
 from bert_jax.errors import InputError
-from bert_jax.inference.multi_vector import EMPTY_SCORE, encode_behind_markers, max_similarities
+from bert_jax.inference.multi_vector import encode_behind_markers
+from bert_jax.inference.similarity import EMPTY_SCORE, max_similarities
 from bert_jax.metrics.scores import ranks_among, retrieval_scores
 from bert_jax.modeling import Bert
 from bert_jax.tasks import setup

@@ -9,8 +9,8 @@ from bert_jax.cli import main
 from bert_jax.errors import InputError
 from bert_jax.inference import multi_vector_index, pipeline
 from bert_jax.inference.index_files import IndexFiles, best_numbers, new_index
-from bert_jax.inference.multi_vector import max_similarities
 from bert_jax.inference.multi_vector_index import MultiVectorIndex, write_multi_vector_index
+from bert_jax.inference.similarity import max_similarities
 
 WORDS = ["cat", "dog", "tree", "house", "bird", "red", "big", "young", "the", "a", "river", "ü"]
 RNG = np.random.default_rng(0)

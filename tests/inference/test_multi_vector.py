@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from bert_jax.conversion.huggingface import convert, load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
-from bert_jax.inference.multi_vector import max_similarities
+from bert_jax.inference.similarity import max_similarities
 from bert_jax.tokenization import load_tokenizer
 
 TEXTS = ["the cat, sat on a mat.", "Red RIVER", "a river of stone " * 9, "x", "", "?!"]
@@ -168,7 +168,7 @@ def draw(rng, *lengths):
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
 @pytest.mark.parametrize("name", ["maxsim", "meanmaxsim"])
 def test_the_score_is_its_definition(monkeypatch, name, at_once):
-    monkeypatch.setattr("bert_jax.inference.multi_vector._TOKENS_COMPARED", at_once)
+    monkeypatch.setattr("bert_jax.inference.similarity._TOKENS_COMPARED", at_once)
     rng = np.random.default_rng(0)
     queries, documents = draw(rng, 3, 1, 5), draw(rng, 4, 0, 9, 1, 0)
     found = max_similarities(name, queries, documents)

@@ -13,7 +13,7 @@ from bert_jax import BertConfig, recipes, tasks
 from bert_jax.config.values import EmbeddingLayer
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
-from bert_jax.inference.multi_vector import max_similarities
+from bert_jax.inference.similarity import max_similarities
 from bert_jax.modeling import Bert
 from bert_jax.tasks.multi_vector import MultiVectorTask
 from bert_jax.training import train

@@ -1,0 +1,46 @@
+"""The devices of a pipeline: by name or number, and a model's parameters on them."""
+
+import dataclasses
+import re
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from bert_jax import sharding
+from bert_jax.errors import InputError
+
+
+def find_devices(device: str | int | jax.Device) -> list[jax.Device] | None:
+    """Return the devices that a pipeline's argument means; None for JAX's default device.
+
+    Raises:
+        InputError: there is no such device.
+    """
+    if device == "all":
+        here = jax.local_devices()
+        return here if len(here) > 1 else None
+    return [_device(device)]
+
+
+def _device(device: str | int | jax.Device) -> jax.Device:
+    """Return the device that a name or number means. Raises InputError if there is no such device."""
+    if isinstance(device, jax.Device):
+        return device
+    found = re.fullmatch(r"(cpu|gpu|cuda|rocm|tpu)(?::(\d+))?", "cpu" if device == -1 else str(device))
+    try:
+        if found:
+            return jax.devices(found[1])[int(found[2] or 0)]
+        return jax.devices()[int(device)]
+    except (RuntimeError, ValueError, IndexError):
+        here = ", ".join(f"{one.platform}:{one.id}" for one in jax.devices())
+        raise InputError(f"device: expected one of {here}, cpu or all, found {device!r}") from None
+
+
+def on_devices(model: Any, devices: list[jax.Device]) -> Any:
+    """Copy the parameters of a model to each device; the devices then split the rows of a batch."""
+    place: Any = devices[0]
+    if len(devices) > 1:
+        place = NamedSharding(sharding.make_mesh(devices=devices), PartitionSpec())
+    compute = dataclasses.replace(model.compute, platform=devices[0].platform)
+    return dataclasses.replace(model, params=jax.device_put(model.params, place), compute=compute)
