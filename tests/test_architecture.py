@@ -328,6 +328,7 @@ REMOVAL = {
     "inference/index_files.py": {"drop"},  # the same
     "program_cache.py": {"write_entry", "remove_oldest", "_entries"},
     "storage/claims.py": {"__enter__"},
+    "storage/object_directories.py": {"remove_object", "remove_tree", "move"},  # behind those of `storage/paths.py`
     "storage/paths.py": {"unlink", "rmtree", "rmdir", "rename", "replace"},
     "storage/writing.py": {
         "_opened_beside", "directory_atomically", "directory_resumably", "new_directory", "remove_incomplete",
@@ -342,6 +343,7 @@ REMOVAL = {
 _REMOVERS = {
     "unlink", "rmtree", "rmdir", "rename", "renames", "removedirs", "truncate", "ftruncate", "rm", "rm_file",
     "remove_leftovers", "remove_incomplete", "replace_directory", "remove_own_files", "remove_records",
+    "remove_object", "remove_tree",
 }  # fmt: skip
 
 

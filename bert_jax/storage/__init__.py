@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bert_jax.lazy import lazy_attributes
 from bert_jax.storage.json_text import parse_json, read_json
 from bert_jax.storage.offsets import OpenFile, open_offsets
-from bert_jax.storage.paths import Path, PathLike, find_files, is_pattern, is_remote, matching_files
+from bert_jax.storage.paths import Path, PathLike, is_remote
 from bert_jax.storage.reading import decode_text, existing, local_copy, read_text, run_python
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         without_compression,
     )
     from bert_jax.storage.object_store import Counts, request_counts
+    from bert_jax.storage.patterns import find_files, is_pattern, matching_files
     from bert_jax.storage.writing import (
         check_output,
         check_writable,
@@ -60,6 +61,7 @@ __getattr__ = lazy_attributes(
             "COMPRESSED", "MAX_COMPRESSION", "DamagedError", "open_decompressed", "without_compression",
         ),
         "bert_jax.storage.object_store": ("Counts", "request_counts"),
+        "bert_jax.storage.patterns": ("find_files", "is_pattern", "matching_files"),
         "bert_jax.storage.writing": (
             "check_output", "check_writable", "directory_atomically", "directory_resumably", "free_name",
             "is_incomplete", "is_leftover", "local_directory", "naming", "new_directory", "open_atomically",

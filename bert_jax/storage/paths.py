@@ -4,11 +4,9 @@ A directory of an object store is a common prefix of names: it exists if an obje
 and cannot be renamed in one step.
 """
 
-import contextlib
 import errno
 import glob
 import io
-import operator
 import os
 import posixpath
 import re
@@ -21,14 +19,15 @@ from bert_jax.errors import InputError
 from bert_jax.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from bert_jax.storage import object_store
+    from bert_jax.storage import object_directories, object_reader, object_store
 else:
+    object_directories = LazyModule("bert_jax.storage.object_directories")
+    object_reader = LazyModule("bert_jax.storage.object_reader")
     object_store = LazyModule("bert_jax.storage.object_store")
 
 PathLike = str | os.PathLike
 
 _URL = re.compile(r"(\w+)://")
-_READ_AHEAD = 8 << 20  # bytes per request when an object is read sequentially
 
 
 def is_remote(path: PathLike) -> bool:
@@ -108,7 +107,7 @@ class Path(PosixGPath):
         if not self.is_remote:
             found = sorted(os.path.join(folder, name) for folder, _, names in os.walk(self) for name in names)
             return [type(self)(path) for path in found]
-        return [type(self)(url) for url in self._urls_below() if not url.endswith("/")]
+        return [type(self)(url) for url in object_directories.urls_below(self.url) if not url.endswith("/")]
 
     def sizes_below(self) -> dict[str, int]:
         """Return the size in bytes of all files in the directory and its subdirectories, by relative name."""
@@ -139,27 +138,13 @@ class Path(PosixGPath):
         if not self.is_remote:
             super().unlink(missing_ok)
             return
-        with contextlib.suppress(FileNotFoundError):
-            object_store.attempt(self.url, lambda store: store.rm_file(self.url))
+        object_directories.remove_object(self.url)
 
     def rmtree(self, missing_ok: bool = False) -> None:
         if not self.is_remote:
             super().rmtree(missing_ok)
-            return
-        urls = self._urls_below()
-        if not urls and not missing_ok:
-            raise FileNotFoundError(errno.ENOENT, "no such file or directory", self.url)
-        for _ in range(10):
-            if not urls:
-                return
-            # `rm` reads names as patterns, which could match objects of other directories.
-            for url in filter(glob.has_magic, urls):
-                type(self)(url).unlink()
-            plain = [url for url in urls if not glob.has_magic(url)]
-            with contextlib.suppress(FileNotFoundError):  # earlier requests removed all, but their responses were lost
-                object_store.attempt(self.url, operator.methodcaller("rm", plain))
-            urls = self._urls_below()
-        raise OSError(errno.ENOTEMPTY, "another process adds objects while they are being removed", self.url)
+        else:
+            object_directories.remove_tree(self.url, missing_ok)
 
     def rmdir(self) -> None:
         if not self.is_remote:
@@ -170,14 +155,8 @@ class Path(PosixGPath):
         target = type(self)(target)
         if not self.is_remote:
             return super().rename(target)
-        names = [self] if self.is_file() else self.files_below()
-        if not names:
-            raise FileNotFoundError(errno.ENOENT, "no such file or directory", self.url)
-        for path in names:
-            goal = str(path).replace(str(self), str(target), 1)
-            object_store.attempt(str(path), operator.methodcaller("cp_file", str(path), goal))
-        for path in names:
-            path.unlink(missing_ok=True)
+        paths = [self] if self.is_file() else self.files_below()
+        object_directories.move([path.url for path in paths], self.url, target.url)
         return target
 
     def replace(self, target: PathLike) -> Self:
@@ -191,7 +170,10 @@ class Path(PosixGPath):
             raise ValueError(
                 f"{self}: expected mode r or rb for an object (storage.open_atomically writes), found {mode!r}"
             )
-        binary = io.BufferedReader(_ObjectReader(self))
+        info = self._existing_info()
+        if info["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "is a directory", self.url)
+        binary = io.BufferedReader(object_reader.ObjectReader(int(info["size"]), self.read_range))
         return binary if mode == "rb" else io.TextIOWrapper(binary, encoding="utf-8")
 
     def read_bytes(self) -> bytes:
@@ -255,38 +237,6 @@ class Path(PosixGPath):
                 raise
             return None
 
-    def _urls_below(self) -> list[str]:
-        """Return the URLs of all objects, sorted, including empty objects ending in / that mark directories."""
-        scheme = self.url.partition("://")[0]
-        names = object_store.attempt(self.url, lambda store: store.find(self.url))
-        return [f"{scheme}://{name}" for name in sorted(names)]
-
-
-def matching_files(pattern: str) -> list[Path]:
-    """Return the files that match a pattern with `*`, `**`, `?` or `[...]`, sorted."""
-    path = Path(pattern)
-    if not path.is_remote:
-        return sorted((Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)), key=str)
-    scheme = pattern.partition("://")[0]
-    found = object_store.attempt(pattern, lambda store: store.glob(pattern, detail=True))
-    return [Path(f"{scheme}://{name}") for name, info in sorted(found.items()) if info["type"] == "file"]
-
-
-def find_files(path: str) -> list[Path]:
-    """Return the files of a path, a folder (without hidden files) or a pattern, sorted; [] if there are none."""
-    root = Path(path)
-    if root.is_dir():
-        prefix = "" if root.url == "." else f"{root.url.rstrip('/')}/"
-        return [file for file in root.files_below() if "/." not in f"/{file.url.removeprefix(prefix)}"]
-    if root.exists():
-        return [root]
-    return matching_files(path) if is_pattern(path) else []
-
-
-def is_pattern(path: str) -> bool:
-    """Return whether a path has the marks of a pattern: `*`, `?` or `[`."""
-    return any(mark in path for mark in "*?[")
-
 
 def _checked(parts: tuple[PathLike, ...]) -> tuple[PathLike, ...]:
     """Raise InputError for a URL with an unknown scheme."""
@@ -295,48 +245,3 @@ def _checked(parts: tuple[PathLike, ...]) -> tuple[PathLike, ...]:
         known = ", ".join(f"{name}://" for name in object_store.URL_SCHEMES)
         raise InputError(f"{os.fspath(parts[0])}: expected a local path or one of {known}, found {url[0]}")
     return parts
-
-
-class _ObjectReader(io.RawIOBase):
-    """An object as a raw file that is read in ranges of _READ_AHEAD bytes.
-
-    io.BufferedReader is not enough: it passes the reads of `read()` and TextIOWrapper on, 8 KiB at a time.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        info = path._existing_info()
-        if info["type"] == "directory":
-            raise IsADirectoryError(errno.EISDIR, "is a directory", path.url)
-        self._size = int(info["size"])
-        self._position = 0
-        self._block, self._block_start = b"", 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        skipped = self._position - self._block_start
-        if not 0 <= skipped < len(self._block):
-            stop = min(self._position + max(len(buffer), _READ_AHEAD), self._size)
-            self._block, self._block_start = self._path.read_range(self._position, stop), self._position
-            skipped = 0
-        data = memoryview(self._block)[skipped : skipped + len(buffer)]
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
-
-    def readall(self) -> bytes:
-        data = self._path.read_range(self._position, self._size)
-        self._position += len(data)
-        return data
