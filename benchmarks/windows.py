@@ -15,7 +15,7 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
-from bert_jax.modeling.backends import attend
+from bert_jax.modeling.backends import attend, split_heads
 
 # A quarter of ModernBERT-base's layers: seconds and memory of a layer are what is compared.
 _LAYERS = 6
@@ -71,7 +71,7 @@ def _attention(length: int, window: int | None):
 
     def total(projected):
         plan = plan_attention(mask, config, compute, length, drops=False, maps=False)
-        return jnp.square(attend(plan, projected, config, None, compute)[0]).sum()
+        return jnp.square(attend(plan, split_heads(projected, config), config, None, compute)[0]).sum()
 
     return total, projected
 

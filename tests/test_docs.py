@@ -13,6 +13,7 @@ import pytest
 from bert_jax.cli import build_parser
 from bert_jax.cli.describe import as_page as command_line_page
 from bert_jax.config import BertConfig
+from bert_jax.config.describe import config_page
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.families.describe import model_files_page as model_files_page
 from bert_jax.families.describe import tables as model_files_tables
@@ -72,6 +73,10 @@ def test_recipes_that_are_named_are_there(source):
 
 def test_the_page_of_recipe_keys_is_that_of_the_code():
     assert (ROOT / "docs" / "recipes.md").read_text() == recipes_page(), "run `make docs`"
+
+
+def test_the_page_of_the_configuration_is_that_of_the_declarations():
+    assert (ROOT / "docs" / "api" / "config.md").read_text() == config_page(), "run `make docs`"
 
 
 def test_the_page_of_the_command_line_is_that_of_the_parser():

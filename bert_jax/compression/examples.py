@@ -96,7 +96,7 @@ def examples_of_recipe(recipe: Any, model_dir: storage.PathLike, count: int) -> 
             changes["data.packing"] = 0
     recipe.update_from_flattened_dict(changes)
     job = tasks.build(recipes.resolve(recipe))
-    if len(job.task.model.parts) > 1 or job.pretrained is None:
+    if len(job.task.model.models) > 1 or job.pretrained is None:
         raise InputError(f"config.task: expected a task of one pretrained model, found {recipe.task}")
     source = job.train_source
     steps = getattr(source, "steps_per_epoch", job.num_steps)

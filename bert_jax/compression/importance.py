@@ -86,8 +86,8 @@ def measure_importance(task: Task, params: Params, batches: Iterable[Batch]) -> 
 def _gradients(task: Task) -> Callable[[Params, Batch], tuple[jax.Array, jax.Array, jax.Array]]:
     """Return the jitted function from parameters and G examples to d loss / d mask: [G, L, N], [G, L, F] and [G, L]."""
     config = task.model.config
-    blocks = tuple((f"ffn_{i}", "down") for i in range(config.layer.blocks_before_last))
-    places = (_OF_OUTPUT, _OF_DOWN, *((_OF_BOTTLENECK,) if config.layer.has_bottleneck else blocks))
+    blocks = tuple((f"ffn_{i}", "down") for i in range(config.setting("num_feedforward_networks", 1) - 1))
+    places = (_OF_OUTPUT, _OF_DOWN, *((_OF_BOTTLENECK,) if config.setting("intra_bottleneck_size") else blocks))
 
     def of_example(params: Params, rows: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
         def loss(kernels: tuple[jax.Array, ...]) -> jax.Array:
@@ -100,7 +100,7 @@ def _gradients(task: Task) -> Callable[[Params, Batch], tuple[jax.Array, jax.Arr
         heads = rows_of_output.reshape(*rows_of_output.shape[:-1], config.num_attention_heads, config.head_size)
         of_others = sum(other.sum(-1) for other in others)
         of_blocks = rows_of_output.sum(-1) + columns.sum(-1) + of_others
-        return heads.sum(-1), columns, of_others if config.layer.has_bottleneck else of_blocks
+        return heads.sum(-1), columns, of_others if config.setting("intra_bottleneck_size") else of_blocks
 
     return jax.jit(jax.vmap(of_example, in_axes=(None, 0)))
 

@@ -192,7 +192,7 @@ def without_parts(
         InputError: as `removal`.
     """
     config, params = model.config, model.params
-    together = bool(config.positions.relative_attention_buckets)
+    together = bool(config.setting("relative_attention_buckets"))
     if sizes.heads < config.num_attention_heads:
         assert importance is not None
         kept = removal.most_important(importance.heads, sizes.heads, together=together)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_layers import ExpertsConfig, TiedConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling import Params
 
@@ -43,7 +42,7 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
         found = "positions of type alibi" if config.positions.kind == "alibi" else "qk_norm"
         raise InputError(f"heads: expected a model whose heads do not depend on each other, found one with {found}")
     heads = _checked(heads, config, config.num_attention_heads, "heads")
-    shared = bool(config.positions.relative_attention_buckets)
+    shared = bool(config.setting("relative_attention_buckets"))
     if shared and (heads != heads[0]).any():
         raise InputError("heads: expected the same heads in all layers, which share a bias for each head, found others")
     count, size = heads.shape[1], config.head_size
@@ -56,7 +55,7 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
     if shared:
         table = np.asarray(params["encoder"][_BIAS_TABLE]["embedding"])[:, heads[0]]
         pruned["encoder"][_BIAS_TABLE] = {"embedding": table}
-    if config.heads.contact_head:
+    if config.setting("contact_head"):
         pruned |= _with_contacts(config, params, lambda rows: np.take_along_axis(rows, heads, 1))
     return config.replace(num_attention_heads=count, head_dim=size), pruned
 
@@ -102,11 +101,11 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
         raise InputError(f"layers: expected ascending numbers from 0 to {config.num_hidden_layers - 1}, found {kept}")
     if not config.norms.first_layer_norm and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, which the LayerNorm of the embeddings precedes, found {kept}")
-    if config.attention.conv_kernel_size and kept[0] != 0:
+    if config.setting("conv_kernel_size") and kept[0] != 0:
         raise InputError(f"layers: expected layer 0, to which the convolution belongs, found {kept}")
     smaller = config.replace(num_hidden_layers=len(kept))
     windows = tuple(config.windows[layer] for layer in kept)
-    if config.attention.attention_windows:
+    if config.setting("attention_windows"):
         smaller = smaller.replace(attention_windows=windows)
     elif config.attention.local_window:
         every = range(1, len(kept) + 1)
@@ -117,7 +116,7 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
         smaller = smaller.replace(global_every=fitting[0])
     stacked = _map(lambda leaf: np.asarray(leaf)[kept], params["encoder"]["layers"])
     pruned = params | {"encoder": params["encoder"] | {"layers": stacked}}
-    if config.heads.contact_head:
+    if config.setting("contact_head"):
         pruned |= _with_contacts(config, params, lambda rows: rows[kept])
     return smaller, pruned
 
@@ -156,33 +155,33 @@ def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
     renamed = {int(old): new for new, old in enumerate(ids)}
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
     changes: dict[str, Any] = {"vocab_size": len(ids), "pad_token_id": pad_id, "carried": carried}
-    if config.attention.sep_token_id is not None:
-        changes["sep_token_id"] = renamed.get(config.attention.sep_token_id, config.attention.sep_token_id)
-    if config.embeddings.mask_token_id is not None:
-        changes["mask_token_id"] = renamed.get(config.embeddings.mask_token_id, pad_id)
+    if (separator := config.setting("sep_token_id")) is not None:
+        changes["sep_token_id"] = renamed.get(separator, separator)
+    if (mask := config.setting("mask_token_id")) is not None:
+        changes["mask_token_id"] = renamed.get(mask, pad_id)
     return config.replace(**changes), pruned
 
 
 def check_untied(config: BertConfig) -> None:
     """Raise InputError when layers share their parameters, so that none of them can lose a part."""
-    if isinstance(config.stack, TiedConfig):
+    if groups := config.setting("num_hidden_groups"):
         raise InputError(
             "expected a model whose layers have parameters of their own, found num_hidden_groups "
-            f"{config.stack.num_hidden_groups}, which ties them; only pieces of the vocabulary can be removed"
+            f"{groups}, which ties them; only pieces of the vocabulary can be removed"
         )
-    if isinstance(config.stack, ExpertsConfig):
+    if experts := config.setting("num_experts"):
         raise InputError(
-            f"expected a model without experts, found num_experts {config.stack.num_experts}; only pieces of the "
+            f"expected a model without experts, found num_experts {experts}; only pieces of the "
             "vocabulary can be removed"
         )
 
 
 def check_one_block(config: BertConfig) -> None:
     """Raise InputError when layers have several feed-forward blocks, whose columns are not ranked together."""
-    if config.layer.blocks_before_last:
+    if (blocks := config.setting("num_feedforward_networks", 1)) > 1:
         raise InputError(
             "columns: expected layers of one feed-forward block, found num_feedforward_networks "
-            f"{config.layer.blocks_before_last + 1}; heads, layers and pieces of the vocabulary can be removed"
+            f"{blocks}; heads, layers and pieces of the vocabulary can be removed"
         )
 
 

@@ -6,21 +6,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bert_jax import storage
 from bert_jax.config.encoder_config import EncoderConfig
+from bert_jax.config.fields import setting
 from bert_jax.config.json_fields import check_said, read_fields, write_fields
-from bert_jax.config.part import ModelPart, setting_names
-from bert_jax.config.parts import BERTS_PARTS, PLACES, SELECTORS, check_part, setting_types, with_parts
-from bert_jax.config.values import (
-    MAY_BE_NONE,
-    SIZES,
-    EmbeddingLayer,
-    check_fields_together,
-    check_value,
-)
+from bert_jax.config.part import ModelPart
+from bert_jax.config.parts import BERTS_PARTS, PLACES, SELECTORS, check_part, declared_settings, with_parts
+from bert_jax.config.values import POOLINGS, PROBLEM_TYPES, SIZES, EmbeddingLayer, check_fields_together
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.families import FAMILIES, config_keys, family_of
+from bert_jax.families import FAMILIES, config_keys, family_of, import_parts
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED
-from bert_jax.model_files.labels import read_classes
+from bert_jax.model_files.labels import MOST_CLASSES, read_classes
 from bert_jax.storage import hub
 
 if TYPE_CHECKING:  # models without them are read without these modules
@@ -30,45 +25,28 @@ if TYPE_CHECKING:  # models without them are read without these modules
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(EncoderConfig):
-    """The architecture of a model: the encoder and its heads. Equal configs have equal parameter trees.
+    """The architecture of a model: the encoder and its heads. Equal configs have equal parameter trees."""
 
-    Attributes:
-        pooler: whether there is a tanh pooler over the first token, for heads that do not need it.
-        tie_word_embeddings: whether the output matrix of the masked-LM head is the word embedding.
-        num_labels: number of classes of a classifier (1 for regression).
-        id2label: names of the classes, or None.
-        problem_type: type of a sequence classifier, one of PROBLEM_TYPES, or None.
-        pooling: pooling of token vectors into a sentence embedding: one of `POOLINGS`, or several joined by `+`, whose
-            vectors are concatenated; or one of `SPARSE_POOLINGS`.
-        pooling_skip: number of leading tokens that are not pooled, such as those of a prompt.
-        embedding_layers: layers after the pooling.
-        normalize_embeddings: whether a sentence embedding is scaled to unit length.
-        gliner: the head of a GLiNER, or None.
-        quantization: how parameters are quantized, or None.
-        carried: other keys and values of the `config.json` that was read, which `to_hf` writes again. They do not
-            affect the model and are ignored in comparisons.
-    """
-
-    pooler: bool = True
-    tie_word_embeddings: bool = True
-    num_labels: int = 2
-    id2label: tuple[str, ...] | None = None
-    problem_type: str | None = None
-    pooling: str = "mean"
-    pooling_skip: int = 0
-    embedding_layers: tuple[EmbeddingLayer, ...] = ()
-    normalize_embeddings: bool = True
-    gliner: "GlinerConfig | None" = None
-    quantization: "Quantization | None" = None
-    carried: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), compare=False, repr=False)
+    pooler: bool = setting(True, "whether the model has a tanh pooler over the first token", in_json=False)
+    tie_word_embeddings: bool = setting(True, "whether masked LM's output matrix is the word embedding", shapes=True)
+    num_labels: int = setting(2, "number of classes of a classifier (1 for regression)", least=1, most=MOST_CLASSES)
+    id2label: tuple[str, ...] | None = setting(None, "names of the classes", in_json=False)
+    problem_type: str | None = setting(None, "type of a sequence classifier", choices=PROBLEM_TYPES)
+    pooling: str = setting("mean", f"pooling of token vectors into a sentence embedding: {', '.join(POOLINGS)}; + "
+                           "joins several", recipe=True, in_json=False)  # fmt: skip
+    pooling_skip: int = setting(0, "leading tokens that are not pooled, such as a prompt's", least=0, in_json=False)
+    embedding_layers: tuple[EmbeddingLayer, ...] = setting((), "layers after the pooling", in_json=False)
+    normalize_embeddings: bool = setting(True, "whether sentence embeddings have length 1", recipe=True, in_json=False)
+    gliner: "GlinerConfig | None" = setting(None, "the head of a GLiNER", in_json=False)
+    quantization: "Quantization | None" = setting(None, "how parameters are quantized", in_json=False)
+    carried: tuple[tuple[str, Any], ...] = setting(
+        (), "other keys of the `config.json` that was read, which are written again", compare=False, in_json=False
+    )
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name in PLACES:
-                check_part(field.name, value)
-            elif value is not None or field.name not in MAY_BE_NONE:
-                check_value(field.name, value, field.type)
+        super().__post_init__()
+        for place, part in self.parts.items():
+            check_part(place, part)
         check_fields_together(self)
         for place, part in self.parts.items():
             part.check(self)
@@ -81,7 +59,7 @@ class BertConfig(EncoderConfig):
     @property
     def transform_width(self) -> int:
         """Return the width of the masked-LM head's transform, and of its output matrix."""
-        return self.hidden_size if self.heads.wide_decoder else self.embedding_width
+        return self.heads.transform_width(self.hidden_size, self.embedding_width)
 
     def summary_of(self, head: str) -> str | None:
         """Return the layer between the encoder and a head: one of `bert_jax.config.values.SUMMARIES`, or None."""
@@ -114,7 +92,7 @@ class BertConfig(EncoderConfig):
         Raises:
             InputError: the size or the family is not known.
         """
-        check_value("family", family, str)
+        cls.declared["family"].check(family, "model config: family")
         base = cls._of_family(dict(FAMILIES[family].fresh), family)
         sizes = {name: (*shape, 4 * shape[1]) for name, shape in SIZES.items()} | dict(FAMILIES[family].sizes)
         if size not in sizes:
@@ -123,7 +101,7 @@ class BertConfig(EncoderConfig):
         shape: dict[str, Any] = dict(zip(names, sizes[size], strict=True))
         if size not in FAMILIES[family].sizes:
             # Only a family's own sizes have narrower embeddings and bottlenecks.
-            shape |= {"embedding_size": None, "layer": base.layer.of_other_size()}
+            shape |= {"embeddings": base.embeddings.of_other_size(), "layer": base.layer.of_other_size()}
         config = base.replace(**shape | changes)
         # The position offset may depend on the id of padding.
         offset = FAMILIES[family].position_offset({"pad_token_id": config.pad_token_id})
@@ -136,9 +114,13 @@ class BertConfig(EncoderConfig):
 
     def settings(self) -> dict[str, Any]:
         """Return the values of all fields but the parts, and of the settings of the parts, by name."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in PLACES}
+        own = {name: getattr(self, name) for name in self.declared if name not in PLACES}
         kinds = {name: getattr(self, place).kind for name, place in SELECTORS.items()}
-        return own | kinds | {name: getattr(part, name) for part in self.parts.values() for name in setting_names(part)}
+        return own | kinds | {name: getattr(part, name) for part in self.parts.values() for name in part.declared}
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """Return the value of a setting of the parts by name; `default` if this model's parts do not have it."""
+        return next((getattr(part, name) for part in self.parts.values() if name in part.declared), default)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, or settings of its parts.
@@ -146,8 +128,10 @@ class BertConfig(EncoderConfig):
         Raises:
             InputError: a setting is that of a part that this model does not have, or the values do not fit.
         """
+        known = self.declared
+        if not changes.keys() <= {*known, *self.settings()}:
+            import_parts()  # the message then names the place of another family's setting
         fields = with_parts(changes, self.parts, self.family)
-        known = [field.name for field in dataclasses.fields(self)]
         if unknown := [name for name in fields if name not in known]:
             raise InputError(
                 f"model config: {unknown[0]!r} is not known{did_you_mean(unknown[0], {*known, *self.settings()})}"
@@ -184,7 +168,7 @@ class BertConfig(EncoderConfig):
 
     @classmethod
     def _of_family(cls, hf: dict[str, Any], family: str, **more: Any) -> Self:
-        fields = read_fields(hf, family, setting_types(cls)) | more
+        fields = read_fields(hf, family, declared_settings(cls)) | more
         return cls(family=family, **with_parts(fields, BERTS_PARTS, family, of_file=True))
 
     def to_hf(self, architecture: str = "") -> dict[str, Any]:

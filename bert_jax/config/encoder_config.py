@@ -4,65 +4,47 @@ import dataclasses
 
 from bert_jax.config.attention import AttentionConfig
 from bert_jax.config.embeddings import EmbeddingsConfig
+from bert_jax.config.fields import Declared, setting
 from bert_jax.config.heads import HeadsConfig
 from bert_jax.config.layers import FeedForwardConfig, LayerConfig, NormsConfig, StackConfig
 from bert_jax.config.positions import AbsoluteConfig, PositionsConfig
+from bert_jax.config.values import ACTIVATION_NAMES
+from bert_jax.families import FAMILIES
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderConfig:
-    """The architecture of an encoder. The defaults are those of BERT-base.
+class EncoderConfig(Declared):
+    """The architecture of an encoder. The defaults are those of BERT-base."""
 
-    Attributes:
-        family: one of `bert_jax.families.FAMILIES`, which determines the layout of the model's files.
-        vocab_size: rows of the word embedding.
-        hidden_size: width of the residual stream.
-        num_hidden_layers: number of encoder layers, counting each use of tied parameters.
-        num_attention_heads: number of attention heads; must divide `inner_size` if `head_dim` is None.
-        head_dim: width of an attention head, where the heads do not fill `inner_size`, as after pruning; None =
-            inner_size / num_attention_heads.
-        intermediate_size: width of the feed-forward layer.
-        hidden_act: one of ACTIVATION_NAMES, such as `gelu` (erf, the 2018 release) or `gelu_tanh` (the small models).
-        hidden_dropout_prob: dropout rate after embeddings, attention output and feed-forward output.
-        attention_probs_dropout_prob: dropout rate on attention probabilities.
-        max_position_embeddings: most tokens in a sequence.
-        type_vocab_size: number of segment ids; 0 = no segment embedding.
-        initializer_range: the parameter (not the standard deviation) of the truncated normal initialiser.
-        layer_norm_eps: added to the variance in LayerNorm.
-        pad_token_id: id of the padding token.
-        embeddings: the embedding layer.
-        positions: how the encoder knows where a token is.
-        attention: the attention of a layer.
-        feed_forward: the feed-forward block of a layer.
-        norms: the norms of the encoder.
-        layer: which blocks a layer has.
-        stack: whose parameters the layers have.
-        heads: the heads.
-    """
-
-    family: str = "bert"
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    head_dim: int | None = None
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
-    pad_token_id: int = 0
-    embeddings: EmbeddingsConfig = EmbeddingsConfig()
-    positions: PositionsConfig = AbsoluteConfig()
-    attention: AttentionConfig = AttentionConfig()
-    feed_forward: FeedForwardConfig = FeedForwardConfig()
-    norms: NormsConfig = NormsConfig()
-    layer: LayerConfig = LayerConfig()
-    stack: StackConfig = StackConfig()
-    heads: HeadsConfig = HeadsConfig()
+    family: str = setting("bert", "family, which determines the layout of files", choices=FAMILIES, shapes=True)
+    vocab_size: int = setting(30522, "number of rows in the word embedding", least=1, shapes=True)
+    hidden_size: int = setting(768, "width of the residual stream", least=1, shapes=True)
+    num_hidden_layers: int = setting(12, "number of layers, counting each use of tied parameters", least=1, shapes=True)
+    num_attention_heads: int = setting(12, "number of attention heads; must divide hidden_size", least=1, shapes=True)
+    head_dim: int | None = setting(
+        None, "width of an attention head; None = inner_size / num_attention_heads", least=1, shapes=True, recipe=False
+    )
+    intermediate_size: int = setting(3072, "width of the feed-forward layer", least=1, shapes=True)
+    hidden_act: str = setting("gelu", "activation of the feed-forward layer", choices=ACTIVATION_NAMES, recipe=True)
+    hidden_dropout_prob: float = setting(
+        0.1, "dropout rate after embeddings, attention output and feed-forward output", least=0, below=1, recipe=True
+    )
+    attention_probs_dropout_prob: float = setting(
+        0.1, "dropout rate of attention probabilities", least=0, below=1, recipe=True
+    )
+    max_position_embeddings: int = setting(512, "maximum number of tokens in a sequence", least=1, shapes=True)
+    type_vocab_size: int = setting(2, "number of segment ids; 0 = no segment embedding", least=0, shapes=True)
+    initializer_range: float = setting(0.02, "scale of the truncated normal initializer", least=0, recipe=True)
+    layer_norm_eps: float = setting(1e-12, "added to LayerNorm's variance", least=0, recipe={"least": None, "above": 0})
+    pad_token_id: int = setting(0, "id of the padding token", least=0)
+    embeddings: EmbeddingsConfig = setting(EmbeddingsConfig(), "the embedding layer")
+    positions: PositionsConfig = setting(AbsoluteConfig(), "how the encoder knows where a token is")
+    attention: AttentionConfig = setting(AttentionConfig(), "the attention of a layer")
+    feed_forward: FeedForwardConfig = setting(FeedForwardConfig(), "the feed-forward block of a layer")
+    norms: NormsConfig = setting(NormsConfig(), "the norms of the encoder")
+    layer: LayerConfig = setting(LayerConfig(), "which blocks a layer has")
+    stack: StackConfig = setting(StackConfig(), "whose parameters the layers have")
+    heads: HeadsConfig = setting(HeadsConfig(), "the heads")
 
     @property
     def inner_size(self) -> int:
@@ -97,36 +79,12 @@ class EncoderConfig:
     @property
     def embedding_width(self) -> int:
         """Return the width of the word embeddings."""
-        return self.embeddings.embedding_size or self.hidden_size
-
-    @property
-    def added_embedding_width(self) -> int:
-        """Return the width of the embeddings of positions and token types."""
-        return self.hidden_size if self.embeddings.word_projection else self.embedding_width
-
-    @property
-    def projects_embeddings(self) -> bool:
-        """Return whether a dense layer projects the embeddings."""
-        return (
-            self.embedding_width != self.hidden_size
-            or self.embeddings.embedding_projection
-            or self.embeddings.trigram_input
-        )
-
-    @property
-    def embedding_norm_width(self) -> int:
-        """Return the width of what the LayerNorm of the embeddings reads."""
-        return self.hidden_size if self.embeddings.norm_after_projection else self.added_embedding_width
+        return self.embeddings.width(self.hidden_size)
 
     @property
     def relative_positions(self) -> bool:
         """Return whether attention scores depend on positions beside queries and keys."""
-        return self.positions.relative or bool(self.attention.pos_att_type)
-
-    @property
-    def relative_span(self) -> int:
-        """Return half the number of rows of disentangled attention's table: the distances on either side."""
-        return self.attention.relative_span(self.max_position_embeddings)
+        return self.positions.relative or self.attention.relative
 
     @property
     def parameter_rows(self) -> tuple[int, ...]:

@@ -1,67 +1,56 @@
 """The heads."""
 
 import dataclasses
-from typing import Any
 
+from bert_jax.config.fields import setting
 from bert_jax.config.part import ModelPart
-from bert_jax.errors import InputError
+from bert_jax.config.values import ACTIVATION_NAMES, SUMMARIES
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadsConfig(ModelPart):
-    """The heads.
+    """The heads."""
 
-    Attributes:
-        pooler_dense: whether the pooler has a dense layer and tanh; False = its output is the first token's state.
-        unread_pooler: whether masked LM, sequence and token classifiers have a pooler that they do not read.
-        classifier_summary: the layer before a sequence classifier: the pooler (`pooler`), a dense layer of its own with
-            an activation (`tanh`, `relu`, `gelu`, or that of the encoder, `hidden_act`), or the transform of the
-            masked-LM head (`transform`), which then also comes before the heads for tokens and spans.
-        choice_summary: the layer before a multiple-choice classifier, likewise.
-        classifier_pooling: input of a summary other than the pooler: the first token (`cls`) or the `mean` of all
-            tokens; `late` = all tokens, and the mean of their logits.
-        pooler_dropout: dropout rate before a classifier's own dense layer.
-        drop_before_summary: whether there is also dropout before a sequence classifier's own dense layer.
-        classifier_dropout: dropout rate before a classifier; None means `hidden_dropout_prob`.
-        qa_dropout: dropout rate before the span head.
-        span_head: `dense`, or `feed_forward`: a feed-forward block before the dense layer, whose logits leave out the
-            tokens of the question.
-        head_transform: whether the masked-LM head has a dense layer, an activation and a LayerNorm before its output
-            matrix.
-        head_act: activation of the masked-LM head; None = `hidden_act`.
-        head_bias: whether the dense layer of the masked-LM head has a bias.
-        decoder_bias: whether the masked-LM head has a bias for each token.
-        wide_decoder: whether the masked-LM head's transform is `hidden_size` wide, and its output matrix has columns
-            of its own beside those of narrower word embeddings.
-        legacy: whether the files name the tensors of the masked-LM head as BERT's.
-        discriminator_norm: whether the head for replaced tokens adds the first token's state to that of each token,
-            with a LayerNorm, before its dense layer.
-        contact_head: whether the encoder has a logistic regression over its attention maps that predicts contacts of a
-            protein's residues (Rao et al. 2021, doi:10.1101/2020.12.15.422761).
-    """
+    classifier_summary: str = setting("pooler", "layer before a sequence classifier: the pooler, a dense layer of its "
+                                      "own with an activation, or masked LM's transform, which then also precedes the "
+                                      "heads for tokens and spans", choices=SUMMARIES)  # fmt: skip
+    choice_summary: str = setting("pooler", "layer before a multiple-choice classifier, likewise", choices=SUMMARIES)
+    classifier_pooling: str = setting("cls", "input of a classifier's own layer: the first token (cls) or the mean; "
+                                      "late = the mean of all tokens' logits", choices=("cls", "mean", "late"),
+                                      recipe=True)  # fmt: skip
+    pooler_dropout: float = setting(0.0, "dropout rate before a classifier's own dense layer", least=0, below=1)
+    drop_before_summary: bool = setting(False, "whether dropout precedes a sequence classifier's own dense layer too")
+    classifier_dropout: float | None = setting(
+        None, "dropout rate before a classifier; None = hidden_dropout_prob", least=0, below=1, recipe=True
+    )
+    qa_dropout: float | None = setting(
+        0.0, "dropout rate before question answering's head; None = a classifier's", least=0, below=1, recipe=True
+    )
+    head_transform: bool = setting(True, "whether the masked-LM head has a dense layer, an activation and a LayerNorm")
+    head_act: str | None = setting(None, "activation of masked LM's head; None = hidden_act", choices=ACTIVATION_NAMES)
+    head_bias: bool = setting(True, "whether the dense layer of the masked-LM head has a bias", shapes=True)
+    decoder_bias: bool = setting(True, "whether the masked-LM head has a bias for each token", shapes=True)
 
-    pooler_dense: bool = True
-    unread_pooler: bool = False
-    classifier_summary: str = "pooler"
-    choice_summary: str = "pooler"
-    classifier_pooling: str = "cls"
-    pooler_dropout: float = 0.0
-    drop_before_summary: bool = False
-    classifier_dropout: float | None = None
-    qa_dropout: float = 0.0
-    span_head: str = "dense"
-    head_transform: bool = True
-    head_act: str | None = None
-    head_bias: bool = True
-    decoder_bias: bool = True
-    wide_decoder: bool = False
-    legacy: bool = True
-    discriminator_norm: bool = False
-    contact_head: bool = False
+    def head(self, name: str) -> str:
+        """Return the class of a head, by module and name; "" = the usual one of that name."""
+        return ""
 
-    def check(self, config: Any) -> None:
-        if self.wide_decoder and config.embedding_width > config.hidden_size:
-            raise InputError(
-                f"model config: embedding_size: expected at most hidden_size {config.hidden_size}, as the masked-LM "
-                f"head has columns of its own beside those of the word embedding, found {config.embedding_width}"
-            )
+    def pooler(self) -> str:
+        """Return the class of the pooler, by module and name."""
+        return "bert_jax.modeling.heads.Pooler"
+
+    def masked_lm(self) -> str:
+        """Return the class of the masked-LM head, by module and name."""
+        return "bert_jax.modeling.heads.VocabularyProjection"
+
+    def further_heads(self) -> tuple[str, ...]:
+        """Return the classes of heads that a model has beside its own, by module and name."""
+        return ()
+
+    def has_unread_pooler(self, head: str) -> bool:
+        """Return whether a head that does not read a pooler has one."""
+        return False
+
+    def transform_width(self, hidden_size: int, embedding_width: int) -> int:
+        """Return the width of the masked-LM head's transform, and of its output matrix."""
+        return embedding_width

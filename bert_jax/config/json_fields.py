@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config.values import MAY_BE_NONE, check_value
+from bert_jax.config.fields import Setting
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
 from bert_jax.families.base import Json, whole_number
@@ -13,33 +13,27 @@ _ACTIVATION_ALIASES = {
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_python": "gelu", "swish": "silu",
 }  # fmt: skip
-# Fields that a Hugging Face config.json does not have.
-_NOT_IN_HF = (
-    "pooler", "pooling", "pooling_skip", "embedding_layers", "normalize_embeddings", "id2label", "carried",
-    "quantization", "gliner",
-)  # fmt: skip
-_MAY_BE_NULL = (*MAY_BE_NONE, "pad_token_id")  # fields that may be null in config.json, which means "not set"
 
 
-def read_fields(hf: Json, family: str, types: Mapping[str, Any]) -> Json:
+def read_fields(hf: Json, family: str, declared: Mapping[str, Setting]) -> Json:
     """Return the fields that a `config.json` of a family sets, without classes and quantization.
 
     Args:
         hf: the file's content.
         family: the family.
-        types: field -> its type.
+        declared: field -> its declaration.
 
     Raises:
         InputError: a value has the wrong type or range or is not supported; the message names its key.
     """
     kind = FAMILIES[family]
     for field, key in (*kind.keys.items(), *kind.older_keys.items()):
-        if key in hf and not (hf[key] is None and field in _MAY_BE_NULL):
-            check_value(field, _activation(hf[key]) if field.endswith("_act") else hf[key], types[field], key)
-    hf = kind.defaults | {key: value for key, value in hf.items() if value is not None}
+        if key in hf and not (hf[key] is None and field == "pad_token_id"):  # null = not set
+            declared[field].check(_activation(hf[key]) if field.endswith("_act") else hf[key], key)
+    hf = kind.defaults | {key: value for key, value in hf.items() if value is not None or key in kind.nulls}
     ours = {field: hf[key] for field, key in kind.keys.items() if key in hf} | kind.reads(hf) | dict(kind.fixed)
     if "head_dim" in hf:
-        check_value("head_dim", hf["head_dim"], types["head_dim"], "head_dim")
+        declared["head_dim"].check(hf["head_dim"], "head_dim")
         ours["head_dim"] = hf["head_dim"]
     if offset := kind.position_offset(hf):
         rows = whole_number(hf, "max_position_embeddings")
@@ -63,7 +57,15 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
         "model_type": kind.model_type or fields["family"],
     }
     hf |= {key: fields[field] for field, key in kind.keys.items() if field in fields}  # those of the parts it has
-    hf |= kind.writes(fields)
+    try:
+        hf |= kind.writes(fields)
+        if "embedding_size" in kind.keys:
+            hf["embedding_size"] = fields["embedding_size"] or fields["hidden_size"]
+    except KeyError as missing:  # a setting of a part that this config has not
+        raise InputError(
+            f"model config: expected the setting {missing}, as in every {fields['family']} in the Hugging Face "
+            "layout, found parts without it"
+        ) from None
     if offset := kind.position_offset(fields):
         hf[kind.keys["max_position_embeddings"]] += offset
     for key in (kind.keys.get("hidden_act", ""), kind.keys.get("head_act", "")):
@@ -73,8 +75,6 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
             hf[key] = carried[key]
     if fields["head_dim"]:
         hf["head_dim"] = fields["head_dim"]
-    if "embedding_size" in kind.keys:
-        hf["embedding_size"] = fields["embedding_size"] or fields["hidden_size"]
     return hf
 
 
@@ -86,9 +86,9 @@ def check_said(ours: Any, back: Any) -> None:
                 f"model config: {place}: expected {other}, as in every {ours.family} in the Hugging Face layout, found "
                 f"{part}"
             )
-    written, read = ours.settings(), back.settings()
+    written, read, declared = ours.settings(), back.settings(), ours.declared
     for name, value in written.items():
-        if value != read[name] and name not in _NOT_IN_HF:
+        if value != read[name] and (name not in declared or declared[name].in_json):
             raise InputError(
                 f"model config: {name}: expected {read[name]!r}, as in every {ours.family} in the Hugging Face "
                 f"layout, found {value!r}"

@@ -3,22 +3,17 @@
 import dataclasses
 from typing import ClassVar, Self
 
+from bert_jax.config.fields import setting
 from bert_jax.config.part import ModelPart
 
 
 @dataclasses.dataclass(frozen=True)
 class FeedForwardConfig(ModelPart):
-    """A feed-forward block: up, activation, down.
+    """A feed-forward block: up, activation, down."""
 
-    Attributes:
-        mlp_bias: whether its dense layers have biases.
-        mlp_up_bias: whether the layers up and gate have biases, if `mlp_bias`.
-        mlp_dropout_at: where it has dropout: at the `output` of the layer down, at its `input`, or at `both`.
-    """
-
-    mlp_bias: bool = True
-    mlp_up_bias: bool = True
-    mlp_dropout_at: str = "output"
+    mlp_bias: bool = setting(True, "whether the feed-forward layer has biases", shapes=True)
+    mlp_up_bias: bool = setting(True, "whether the dense layers up and gate have biases, if mlp_bias")
+    mlp_dropout_at: str = setting("output", "sides of the layer down with dropout", choices=("output", "input", "both"))
 
     gated: ClassVar[bool] = False  # whether the inner states are products with a gate
 
@@ -38,23 +33,16 @@ class GatedConfig(FeedForwardConfig):
 
 @dataclasses.dataclass(frozen=True)
 class NormsConfig(ModelPart):
-    """The norms of the encoder.
+    """The norms of the encoder; no_norm is that of Sun et al. 2020 (arXiv:2004.02984, section 3.3)."""
 
-    Attributes:
-        norm: `layer_norm`, `rms_norm`, or `no_norm`, a scale and a bias alone (Sun et al. 2020, section 3.3); with
-            no_norm, LayerNorms of heads are plain.
-        norm_placement: `post` (after each residual sum) or `pre` (before each block and after the last layer).
-        first_layer_norm: whether the first attention block of a `pre` model has a LayerNorm.
-        norm_bias: whether LayerNorm has a bias.
-        embedding_mlp_norm_eps: epsilon of the LayerNorms of the embeddings and of a layer's last feed-forward block;
-            None = layer_norm_eps.
-    """
-
-    norm: str = "layer_norm"
-    norm_placement: str = "post"
-    first_layer_norm: bool = True
-    norm_bias: bool = True
-    embedding_mlp_norm_eps: float | None = None
+    norm: str = setting("layer_norm", "norm of the layers; no_norm = a scale and a bias alone",
+                        choices=("layer_norm", "rms_norm", "no_norm"), shapes=True)  # fmt: skip
+    norm_placement: str = setting("post", "post = after each residual sum, pre = before each block and after the last",
+                                  choices=("post", "pre"))  # fmt: skip
+    first_layer_norm: bool = setting(True, "whether the first attention block of a pre model has a LayerNorm")
+    norm_bias: bool = setting(True, "whether LayerNorm has biases", shapes=True)
+    embedding_mlp_norm_eps: float | None = setting(None, "epsilon of LayerNorm in embeddings and a layer's last "
+                                                   "feed-forward block; None = layer_norm_eps", least=0)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,16 +64,6 @@ class LayerConfig(ModelPart):
         """Return the width of what values are projections of."""
         return hidden_size
 
-    @property
-    def blocks_before_last(self) -> int:
-        """Return the number of feed-forward blocks before the last one."""
-        return 0
-
-    @property
-    def has_bottleneck(self) -> bool:
-        """Return whether layers are narrower inside than the residual stream."""
-        return False
-
 
 @dataclasses.dataclass(frozen=True)
 class StackConfig(ModelPart):
@@ -105,8 +83,3 @@ class StackConfig(ModelPart):
     def has_experts(self, layers: int) -> tuple[bool, ...]:
         """Return for each layer whether it has experts."""
         return (False,) * layers
-
-    @property
-    def layers_in_group(self) -> int:
-        """Return the number of layers in a group of tied layers, else 1."""
-        return 1

@@ -3,22 +3,16 @@
 import dataclasses
 from typing import Any, ClassVar, Self, TypeVar
 
-from bert_jax.config.values import MAY_BE_NONE, check_value
+from bert_jax.config.fields import Declared
 
 _Kind = TypeVar("_Kind", bound="ModelPart")
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelPart:
+class ModelPart(Declared):
     """What fills a place of the encoder. `check` compares its settings with each other and with the config's fields."""
 
     kind: ClassVar[str] = ""  # how `config.json` and recipes name it, where one key chooses it
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None or field.name not in MAY_BE_NONE:
-                check_value(field.name, value, field.type)
 
     def builds(self) -> str:
         """Return the class that computes the part, by module and name, which is imported when a model is built."""
@@ -36,8 +30,3 @@ def expect(part: ModelPart, kind: type[_Kind]) -> _Kind:
     """Return a part in code that only parts of a kind reach."""
     assert isinstance(part, kind), part
     return part
-
-
-def setting_names(part: ModelPart | type[ModelPart]) -> tuple[str, ...]:
-    """Return the names of a part's settings."""
-    return tuple(field.name for field in dataclasses.fields(part))

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.config.encoder_config import EncoderConfig
-from bert_jax.config.part import ModelPart, setting_names
+from bert_jax.config.fields import Declared, Setting
+from bert_jax.config.part import ModelPart
 from bert_jax.errors import InputError, printable
 
 _FIELDS = {field.name: field for field in dataclasses.fields(EncoderConfig) if isinstance(field.default, ModelPart)}
@@ -41,13 +42,14 @@ def with_parts(
     Raises:
         InputError: a setting is that of a part that neither `changes` nor `parts` has.
     """
-    place_of = {name: place for place in PLACES for kind in kinds_of(place) for name in setting_names(kind)}
+    place_of = {name: place for place in PLACES for kind in kinds_of(place) for name in kind.declared}
     chosen = dict(parts) | {place: changes[place] for place in PLACES if place in changes}
     fields: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         if name in SELECTORS:
             place = SELECTORS[name]
+            _selector(place).check(value, f"model config: {name}")
             if chosen[place].kind != value:
                 chosen[place] = next(kind for kind in kinds_of(place) if kind.kind == value)()
         elif name in place_of:
@@ -55,7 +57,7 @@ def with_parts(
         elif name not in PLACES:
             fields[name] = value
     for place, values in settings.items():
-        known = setting_names(chosen[place])
+        known = chosen[place].declared
         if of_file:
             values = {name: value for name, value in values.items() if name in known}
         if unknown := [name for name in values if name not in known]:
@@ -75,9 +77,20 @@ def check_part(place: str, part: Any) -> None:
         raise InputError(f"model config: {place}: expected one of {expected}, found {printable(repr(part), 60)}")
 
 
-def setting_types(config: type) -> dict[str, Any]:
-    """Return the types of a config's fields, and of the settings of all parts, by name."""
+def declared_settings(config: type[Declared]) -> dict[str, Setting]:
+    """Return what is declared of a config's fields, of selectors, and of the settings of all parts that are imported.
+
+    The parts of BERT and those that several families have come before those of one family.
+    """
+    declared = {name: field for name, field in config.declared.items() if name not in PLACES}
+    declared |= {name: _selector(place) for name, place in SELECTORS.items()}
     kinds = [kind for place in PLACES for kind in kinds_of(place)]
-    return dict.fromkeys(SELECTORS, str) | {
-        field.name: field.type for kind in (*kinds, config) for field in dataclasses.fields(kind)
-    }
+    for kind in sorted(kinds, key=lambda kind: "" if kind.__module__.startswith(__package__) else kind.__module__):
+        declared = declared | {name: field for name, field in kind.declared.items() if name not in declared}
+    return declared
+
+
+def _selector(place: str) -> Setting:
+    first, *others = dict.fromkeys(kind.kind for kind in kinds_of(place))
+    meaning = EncoderConfig.declared[place].meaning
+    return Setting(meaning, choices=(*others, first), shapes=True, annotation="str")

@@ -108,7 +108,7 @@ def _with_pooler(config: BertConfig, checkpoint: Checkpoint) -> BertConfig:
     """Return the config with a pooler if the tensors have its dense layer, or the pooler has none."""
     kernel = tensor_name(checkpoint.names, "pooler/dense/kernel")  # with an ending, if it is quantized
     has_dense = kernel != "" and any(name.startswith(kernel) for name in checkpoint.tensors)
-    return config.replace(pooler=has_dense or not config.heads.pooler_dense)
+    return config.replace(pooler=has_dense or not config.setting("pooler_dense", True))
 
 
 def is_stanford(hf: Mapping[str, Any], tensors: Collection[str]) -> bool:

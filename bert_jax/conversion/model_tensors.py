@@ -26,7 +26,7 @@ def slots_of(model: Bert) -> Iterator[Slot]:
     """Yield the place of each tensor of a model's files, or of each part of one, in the parameter tree."""
     config = model.config
     shapes, heads = shapes_of(model), config.num_attention_heads
-    return slots(names_of(model), model.head, shapes, config.stack.layers_in_group, config.has_experts, heads)
+    return slots(names_of(model), model.head, shapes, config.setting("inner_group_num", 1), config.has_experts, heads)
 
 
 def by_tensor(found: Iterable[Slot]) -> dict[str, list[Slot]]:
@@ -45,7 +45,7 @@ def names_of(model: Bert) -> Names:
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
     if not model.config.feed_forward.gated and names.not_gated is not None:
         return names.not_gated
-    return names if model.config.heads.legacy else names.not_legacy or names
+    return names if model.config.setting("legacy", True) else names.not_legacy or names
 
 
 def buffers_of(model: Bert) -> Iterator[tuple[str, np.ndarray]]:

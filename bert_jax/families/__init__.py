@@ -1,11 +1,14 @@
 """The families of encoders. Each is a file here, or of another package, and `FAMILIES` finds it by name.
 
+A family with modules of its own is a folder: `family.py` is its file, and `parts.py` has its parts.
+
 A family's file says what its `config.json` says, the names of its tensors, its sizes, its tokenizer, and by what its
 weights are known. A file is imported when its family is looked up, so that a BERT imports that of BERT alone.
 """
 
 import functools
 import importlib
+import importlib.util
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
@@ -27,7 +30,9 @@ class _Families(Mapping[str, Family]):
     """
 
     def __init__(self) -> None:
-        names = {info.name for info in pkgutil.iter_modules(__path__)} - {*_MACHINERY}
+        found = {info.name: info.ispkg for info in pkgutil.iter_modules(__path__)}
+        names = found.keys() - {*_MACHINERY}
+        self._folders = {name for name, is_folder in found.items() if is_folder}
         self._files = sorted(names, key=lambda name: (name != "bert", name))
         self._of_file: dict[str, dict[str, Family]] = {}  # file -> the families that it defines, once it is imported
         self._added: dict[str, Family] = {}  # by `register_family`
@@ -70,7 +75,7 @@ class _Families(Mapping[str, Family]):
         if file not in self._files:
             return {}
         if file not in self._of_file:
-            module = importlib.import_module(f"{__name__}.{file}")
+            module = importlib.import_module(f"{__name__}.{file}" + ".family" * (file in self._folders))
             families = (value for value in vars(module).values() if isinstance(value, Family))
             self._of_file[file] = {family.name: family for family in families}
         return self._of_file[file]
@@ -109,6 +114,15 @@ def register_family(family: Family) -> None:
         InputError: the name is that of a family of this package.
     """
     FAMILIES.add(family)
+
+
+@functools.cache
+def import_parts() -> None:
+    """Import the parts of all families, also those of entry points, so that their settings are known."""
+    for folder in sorted(FAMILIES._folders):
+        if importlib.util.find_spec(name := f"{__name__}.{folder}.parts"):
+            importlib.import_module(name)
+    _of_entry_points()
 
 
 def config_keys(family: str) -> tuple[FileKey, ...]:

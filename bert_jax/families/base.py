@@ -41,6 +41,7 @@ class Family:
         fixed: fields of `BertConfig` with the same value in all models of the family.
         sizes: named size -> (layers, hidden size, heads, feed-forward size), for sizes that differ from BERT's.
         keys: field -> key of `config.json`, for fields that correspond to one key.
+        nulls: keys of `config.json` whose null is a value; that of others means that the key is missing.
         older_keys: field -> key in older files.
         defaults: values of missing keys of `config.json` that differ from `BertConfig`'s defaults.
         fresh: keys of the `config.json` of a new model that differ from `defaults`.
@@ -72,6 +73,7 @@ class Family:
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sizes: Mapping[str, tuple[int, int, int, int]] = dataclasses.field(default_factory=dict)
     keys: Mapping[str, str] = dataclasses.field(default_factory=keys_with)
+    nulls: tuple[str, ...] = ()
     older_keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
     defaults: Json = dataclasses.field(default_factory=dict)
     fresh: Json = dataclasses.field(default_factory=dict)

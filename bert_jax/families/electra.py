@@ -2,6 +2,7 @@
 
 import functools
 
+from bert_jax.config.embeddings import FactoredConfig
 from bert_jax.families import bert
 from bert_jax.families.base import Family, keys_with
 from bert_jax.families.names import (
@@ -75,7 +76,8 @@ ELECTRA_FAMILY = Family(
     common_sign=r"^electra\.|^embeddings_project\.|^(generator|discriminator)_predictions\.",
     narrow_embeddings=True,
     classes="Electra",
-    fixed={"pooler": False, "classifier_summary": "gelu", "choice_summary": "gelu", "drop_before_summary": True,
+    fixed={"embeddings": FactoredConfig(),
+           "pooler": False, "classifier_summary": "gelu", "choice_summary": "gelu", "drop_before_summary": True,
            "head_act": "gelu"},
     sizes={"small": (12, 256, 4, 1024)},
     keys=keys_with("embedding_size"),

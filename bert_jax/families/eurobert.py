@@ -1,6 +1,7 @@
 """EuroBERT (Boizard et al. 2025, arXiv:2503.05500): Llama's layers with attention to both sides."""
 
 from bert_jax.config.layers import GatedConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, rope_base, shown, whole_number
 from bert_jax.families.names import (
@@ -92,7 +93,7 @@ EUROBERT_FAMILY = Family(
     token_types=False,
     sign=r"(^|\.)layers\.\d+\.input_layernorm\.",
     classes="EuroBert",
-    fixed={"position_embedding_type": "rotary", "norm": "rms_norm", "norm_bias": False, **PRE_NORM,
+    fixed={"positions": RotaryConfig(), "norm": "rms_norm", "norm_bias": False, **PRE_NORM,
            "feed_forward": GatedConfig(),
            "type_vocab_size": 0, "pooler": False, "head_transform": False, "classifier_summary": "gelu",
            "choice_summary": "gelu"},

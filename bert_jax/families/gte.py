@@ -4,6 +4,7 @@ Tensor names are those of transformers, and of the original files, whose model_t
 """
 
 from bert_jax.config.layers import GatedConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, shown
 from bert_jax.families.names import (
@@ -129,7 +130,7 @@ GTE_FAMILY = Family(
     other_model_types=("new",),
     has_own_code=True,
     not_carried=("rope_theta", "rope_scaling", "position_embedding_type"),
-    fixed={"position_embedding_type": "rotary", "feed_forward": GatedConfig(), "mlp_up_bias": False,
+    fixed={"positions": RotaryConfig(), "feed_forward": GatedConfig(), "mlp_up_bias": False,
            "mlp_dropout_at": "both",
            "head_act": "gelu"},
     keys=keys_with(),

@@ -6,6 +6,7 @@ Both are named BERT in `config.json`. `auto_map` there, or the names of the tens
 import dataclasses
 
 from bert_jax.config.layers import FeedForwardConfig, GatedConfig
+from bert_jax.config.positions import AlibiConfig
 from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, keys_with, shown
@@ -112,7 +113,7 @@ def _family(family: str, names: Names, sign: str, **more: object) -> Family:
         other_model_types=("bert",),
         shows=lambda hf: hf.get("position_embedding_type") == "alibi" and _is_named(hf, family),
         has_own_code=True,
-        fixed={"position_embedding_type": "alibi"} | more,
+        fixed={"positions": AlibiConfig()} | more,
         sizes={"small": (4, 512, 8, 2048)},
         defaults={"max_position_embeddings": 8192},
         fresh={"feed_forward_type": "geglu", "hidden_act": "gelu"},

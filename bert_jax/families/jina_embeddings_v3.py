@@ -3,6 +3,7 @@
 The authors' `config.json` has XLM-R's model_type. The adapters are merged when a directory is opened.
 """
 
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.families.base import TANH_SUMMARY, Family, Json, keys_with, number, rope_base
 from bert_jax.families.names import (
     CLASSIFICATION_HEAD,
@@ -103,7 +104,7 @@ JINA_V3_FAMILY = Family(
     has_own_code=True,
     has_task_adapters=True,
     not_carried=("rotary_emb_base", "position_embedding_type", *TASK_KEYS),
-    fixed=TANH_SUMMARY | {"position_embedding_type": "rotary"},
+    fixed=TANH_SUMMARY | {"positions": RotaryConfig()},
     keys=keys_with(),
     defaults={"vocab_size": 250002, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
               "intermediate_size": 4096, "max_position_embeddings": 8194, "type_vocab_size": 1, "layer_norm_eps": 1e-5,

@@ -1,6 +1,7 @@
 """ModernBERT (Warner et al. 2024, arXiv:2412.13663): rotary positions, LayerNorm first, gated layers, local layers."""
 
 from bert_jax.config.layers import GatedConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, rope_base, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
@@ -94,20 +95,23 @@ def _read_modernbert(hf: Json) -> Json:
     if number(hf, "embedding_dropout") != hf["mlp_dropout"]:
         raise InputError(f"embedding_dropout: expected that of mlp_dropout, {hf['mlp_dropout']}, "
                          f"found {hf['embedding_dropout']}")  # fmt: skip
+    window = whole_number(hf, "local_attention", 2) // 2
     return {
         "global_every": every,
-        "local_window": whole_number(hf, "local_attention", 2) // 2,
+        "local_window": window if every > 1 else None,
         "rope_theta": rope_base(hf, ("rope_parameters", _LAYER_TYPES[0]), hf.get("global_rope_theta", 160_000.0)),
         "local_rope_theta": rope_base(hf, ("rope_parameters", _LAYER_TYPES[1]), hf.get("local_rope_theta", 10_000.0)),
     }
 
 
 def _write_modernbert(fields: Json) -> Json:
-    thetas = dict(zip(_LAYER_TYPES, (fields["rope_theta"], fields["local_rope_theta"]), strict=True))
+    theta, window = fields["rope_theta"], fields["local_window"]
+    thetas = dict(zip(_LAYER_TYPES, (theta, fields["local_rope_theta"] or theta), strict=True))
+    every = fields["global_every"] if window else 1
     return {
-        "layer_types": _kinds(fields["num_hidden_layers"], fields["global_every"]),
-        "global_attn_every_n_layers": fields["global_every"],
-        "local_attention": 2 * fields["local_window"],
+        "layer_types": _kinds(fields["num_hidden_layers"], every),
+        "global_attn_every_n_layers": every,
+        "local_attention": 2 * window if window else 128,
         "embedding_dropout": fields["hidden_dropout_prob"],
         "global_rope_theta": thetas[_LAYER_TYPES[0]],
         "local_rope_theta": thetas[_LAYER_TYPES[1]],
@@ -128,9 +132,9 @@ MODERNBERT_FAMILY = Family(
     token_types=False,
     sign=r"(^|\.)layers\.\d+\.(attn_norm|mlp_norm)\.",
     classes="ModernBert",
-    fixed={"position_embedding_type": "rotary", "norm_placement": "pre", "first_layer_norm": False,
+    fixed={"positions": RotaryConfig(), "norm_placement": "pre", "first_layer_norm": False,
            "feed_forward": GatedConfig(mlp_dropout_at="input"), "type_vocab_size": 0, "pooler": False,
-           "classifier_summary": "transform", "choice_summary": "transform"},
+           "qa_dropout": None, "classifier_summary": "transform", "choice_summary": "transform"},
     sizes={"base": (22, 768, 12, 1152), "large": (28, 1024, 16, 2624)},
     keys=keys_with(
         "norm_bias", "attention_bias", "mlp_bias", "head_act", "head_bias", "decoder_bias", "classifier_pooling",
@@ -144,6 +148,7 @@ MODERNBERT_FAMILY = Family(
         "mlp_bias": False, "classifier_bias": False, "classifier_activation": "gelu", "local_attention": 128,
         "embedding_dropout": 0.0, "mlp_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0,
     },
+    nulls=("local_rope_theta",),  # those of the global layers
     reads=_read_modernbert,
     writes=_write_modernbert,
 )  # fmt: skip

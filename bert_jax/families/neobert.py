@@ -1,6 +1,7 @@
 """NeoBERT (Le Breton et al. 2025, arXiv:2502.19587): deep and narrow, RMSNorm first, rotary positions, gated layers."""
 
 from bert_jax.config.layers import GatedConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
@@ -83,7 +84,7 @@ NEOBERT_FAMILY = Family(
     tokenizer_class="BertTokenizer",
     sign=r"(^|\.)transformer_encoder\.\d+\.",
     classes="NeoBERT",
-    fixed={"position_embedding_type": "rotary", "rotary_interleaved": True, "norm": "rms_norm", "norm_bias": False,
+    fixed={"positions": RotaryConfig(), "rotary_interleaved": True, "norm": "rms_norm", "norm_bias": False,
            **PRE_NORM, "feed_forward": GatedConfig(), "hidden_act": "silu", "attention_bias": False, "mlp_bias": False,
            "type_vocab_size": 0, "pooler": False, "head_transform": False, "classifier_summary": "tanh",
            "choice_summary": "tanh", "drop_before_summary": True},

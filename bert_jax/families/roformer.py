@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from bert_jax.config.embeddings import FactoredConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.families import bert
 from bert_jax.families.base import Family, keys_with
 from bert_jax.families.names import CLASSIFICATION_HEAD, Names, architectures, classifiers, dense
@@ -50,7 +52,8 @@ ROFORMER_FAMILY = Family(
     names=_NAMES,
     sign=r"^roformer\.|(^|\.)encoder\.embed_positions\.",
     classes="RoFormer",
-    fixed={"position_embedding_type": "rotary", "rotary_interleaved": True, "pooler": False,
+    fixed={"embeddings": FactoredConfig(),
+           "positions": RotaryConfig(), "rotary_interleaved": True, "pooler": False,
            "classifier_summary": "hidden_act", "choice_summary": "hidden_act", "drop_before_summary": True},
     sizes={"small": (6, 384, 6, 1536)},
     keys=keys_with("embedding_size", "rotary_value", without=("classifier_dropout",)),

@@ -276,9 +276,9 @@ class PretrainedModel:
         arrays = {name: _integers(name, value) for name, value in inputs.items() if value is not None}
         if config.type_vocab_size < 2:  # such models do not distinguish segments
             arrays.pop("token_type_ids", None)
-        if "task_type_ids" in arrays and not config.embeddings.task_type_vocab_size:
+        if "task_type_ids" in arrays and not config.setting("task_type_vocab_size"):
             raise InputError("task_type_ids: expected none, as the model has no task embedding, found an array")
-        if "global_attention_mask" in arrays and not config.attention.max_global_tokens:
+        if "global_attention_mask" in arrays and not config.setting("max_global_tokens"):
             raise InputError("global_attention_mask: expected none, as the model has no global attention, found one")
         ids = arrays["input_ids"]
         expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
@@ -293,7 +293,7 @@ class PretrainedModel:
         limits = {
             "input_ids": config.vocab_size,
             "token_type_ids": config.type_vocab_size,
-            "task_type_ids": config.embeddings.task_type_vocab_size,
+            "task_type_ids": config.setting("task_type_vocab_size"),
             "position_ids": config.max_position_embeddings + config.positions.position_offset,
             "masked_positions": length,
             "word_positions": length,
@@ -311,10 +311,7 @@ class PretrainedModel:
         found = {name: array.astype(np.int32) for name, array in arrays.items()}
         if "position_ids" in found:
             found["position_ids"] -= config.positions.position_offset  # `Bert.apply` counts positions, not rows
-        if config.attention.max_global_tokens:
-            from bert_jax.modeling.global_tokens import check_global_tokens
-
-            check_global_tokens(config, self.head, found)
+        config.attention.check_arrays(config, self.head, found)
         return found
 
 

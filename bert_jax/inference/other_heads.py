@@ -28,7 +28,7 @@ def with_head(model: Any, head: str, task: str) -> Any:
     config = (
         model.config
         if needs_masked_lm
-        else model.config.replace(pooler="pooler" in params or not model.config.heads.pooler_dense)
+        else model.config.replace(pooler="pooler" in params or not model.config.setting("pooler_dense", True))
     )
     settings = model.settings.of_another_head()
     if head == "sparse_embedding":

@@ -1,4 +1,4 @@
-"""The model: the only package that knows Flax NNX."""
+"""The model. Only this package, and the modules of families, know Flax NNX."""
 
 from typing import TYPE_CHECKING
 
@@ -6,8 +6,9 @@ from bert_jax.head_names import HEADS
 from bert_jax.lazy import lazy_attributes
 from bert_jax.modeling.compute import Compute, resolved_dtype
 from bert_jax.modeling.inputs import Inputs, Options
-from bert_jax.modeling.models import Bert, Params
+from bert_jax.modeling.models import Bert
 from bert_jax.modeling.outputs import BertOutput
+from bert_jax.modeling.spec import Params
 
 if TYPE_CHECKING:
     from bert_jax.modeling.electra import Electra

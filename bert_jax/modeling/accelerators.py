@@ -10,29 +10,26 @@ from bert_jax.config import BertConfig
 from bert_jax.lazy import LazyModule
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
-from bert_jax.sharding import device_kind, device_share, mapped
+from bert_jax.sharding import device_share, mapped
 
 if TYPE_CHECKING:
-    from bert_jax.modeling.kernels import fused, fused_disentangled, splash
+    from bert_jax.modeling.kernels import fused, splash
 else:  # a program uses one of them, or none
     fused = LazyModule("bert_jax.modeling.kernels.fused")
-    fused_disentangled = LazyModule("bert_jax.modeling.kernels.fused_disentangled")
     splash = LazyModule("bert_jax.modeling.kernels.splash")
 
 _AMPERE = 8  # the compute capability from which on GPUs have cuDNN's flash attention
 _WIDEST_HEAD = 128  # that it supports on all of them
 
 
-def unfit_sizes(backend: str, config: BertConfig, compute: Compute, length: int) -> str | None:
-    """Return why the sizes of a model do not suit a backend of its platform, or None."""
+def unfit_sizes(backend: str, config: BertConfig, compute: Compute, length: int, longest: int | None) -> str | None:
+    """Return why the sizes of a model do not suit a backend of its platform, or None; `longest` is that of fused."""
     if backend == "splash":
         return None if splash.supports(length) else f"expected a length that is a multiple of 128, found {length}"
     if backend == "cudnn":
         return _unfit_for_cudnn(config, compute, length)
     columns = device_share(config.num_attention_heads, "heads") * config.head_size
-    longest = fused.LONGEST[compute.dtype]
-    if config.attention.pos_att_type:
-        longest = fused_disentangled.longest(compute.dtype, device_kind())
+    longest = fused.LONGEST[compute.dtype] if longest is None else longest
     if length <= longest and fused.supports(length, columns, config.head_size, compute.dtype):
         return None
     return (

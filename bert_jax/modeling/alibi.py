@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from bert_jax.config import BertConfig
 from bert_jax.modeling.attention import DropoutKeys, SelfAttention
+from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.positions import alibi_slopes
@@ -11,6 +13,10 @@ from bert_jax.modeling.positions import alibi_slopes
 
 class AlibiAttention(SelfAttention):
     """Attention whose scores are lowered by the distance times the slope of a head."""
+
+    @staticmethod
+    def unfit(backend: str, config: BertConfig, mask: AttentionMask, length: int) -> str | None:
+        return "does not support positions of type alibi"
 
     def attend(
         self, x: jax.Array, plan: AttentionPlan, projected: tuple[jax.Array, ...], dropout_keys: DropoutKeys,

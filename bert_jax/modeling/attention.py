@@ -8,8 +8,8 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling.attention_plan import AttentionPlan
-from bert_jax.modeling.backends import attend
+from bert_jax.modeling.attention_plan import AttentionPlan, KindOfAttention
+from bert_jax.modeling.backends import attend, split_heads
 from bert_jax.modeling.compute import CONTEXT, Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense, LayerNorm
@@ -18,7 +18,7 @@ from bert_jax.sharding import constrain
 DropoutKeys = tuple[jax.Array | None, jax.Array | None]  # of attention probabilities, and of the output
 
 
-class SelfAttention(nnx.Module):
+class SelfAttention(nnx.Module, KindOfAttention):
     """The attention block, `[B, S, D] -> [B, S, D]`: attention, output projection, dropout, residual, LayerNorm.
 
     With query positions, the output is `[B, P, D]`.
@@ -43,35 +43,39 @@ class SelfAttention(nnx.Module):
 
     def attend(
         self,
-        x: jax.Array,  # [B, S, D], what is projected
+        x: jax.Array,  # [B, S, D], the normalised input
         plan: AttentionPlan,
         projected: tuple[jax.Array, ...],  # query [B, S or P, N * H]; key, value [B, S, heads of keys * H]
         dropout_keys: DropoutKeys,
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Return the context `[B, S or P, N * H]` and, for xla, the attention probabilities `[B, N, S or P, S]`."""
-        return attend(plan, projected, self.config, dropout_keys[0], compute)
+        return attend(plan, self.split(projected, plan), self.config, dropout_keys[0], compute)
+
+    def split(self, projected: tuple[jax.Array, ...], plan: AttentionPlan) -> tuple[jax.Array, ...]:
+        """Return query, key and value as `[B, S or P, heads, H]`."""
+        return split_heads(projected, self.config)
 
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
         plan: AttentionPlan,
-        is_first: jax.Array | bool | None,
+        skip_norm: jax.Array | bool | None,
         dropout_keys: DropoutKeys,
         compute: Compute,
-        inputs: tuple[jax.Array, jax.Array] | None = None,
+        sources: tuple[jax.Array, jax.Array] | None = None,
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
         """Return the block's output, for xla the attention probabilities `[B, N, S, S]`, and the projections.
 
-        With `inputs`, queries and keys are projections of the first, and values of the second, instead of `x`, which
+        With `sources`, queries and keys are projections of the first, and values of the second, instead of `x`, which
         is only added to the output: it then has only the query positions. The projections are query, key and value,
         `[B, S, heads * H]`, before rotary positions and after their norms.
         """
         pre = self.config.norms.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x
-        if is_first is not None:  # the embeddings have normalised the first layer's input
-            normed = jnp.where(is_first, x, normed)
-        of_keys, of_values = (normed, normed) if inputs is None else inputs
+        if skip_norm is not None:  # of the first layer, whose input the embeddings have normalised
+            normed = jnp.where(skip_norm, x, normed)
+        of_keys, of_values = (normed, normed) if sources is None else sources
         queries = of_keys if plan.query_positions is None else plan.query_positions.of(of_keys)
         projected = tuple(
             constrain(project(states, compute), "batch", None, "heads")
@@ -83,7 +87,7 @@ class SelfAttention(nnx.Module):
         context, probabilities = self.attend(normed, plan, projected, dropout_keys, compute)
         context = checkpoint_name(context, CONTEXT)
         at = plan.query_positions
-        x = x if at is None or inputs is not None else at.of(x)
+        x = x if at is None or sources is not None else at.of(x)
         y = dropout(self.output(context, compute), self.config.hidden_dropout_prob, dropout_keys[1], at)
         x += self.output_norm(y + x) if self.config.attention.attention_output_norm else y
         return x if pre else self.layer_norm(x), probabilities, projected
@@ -93,6 +97,6 @@ def attention_projections(
     config: BertConfig, rngs: nnx.Rngs
 ) -> tuple[functools.partial[Dense], functools.partial[Dense]]:
     """Return what makes the dense layers of queries and values, and of keys, from their widths."""
-    biased = config.attention.attention_bias and config.attention.qkv_bias
-    dense = functools.partial(Dense, config, use_bias=biased, rngs=rngs)
-    return dense, functools.partial(dense, use_bias=biased and config.attention.key_bias)
+    has_bias, has_key_bias = config.attention.has_bias
+    dense = functools.partial(Dense, config, use_bias=has_bias, rngs=rngs)
+    return dense, functools.partial(dense, use_bias=has_key_bias)

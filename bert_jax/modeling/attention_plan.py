@@ -1,30 +1,27 @@
 """The plan for the attention of a layer, and the choice of its backend (docs/attention.md)."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
-from bert_jax.lazy import LazyModule
+from bert_jax.lazy import LazyModule, import_object
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.positions import Positions
 
 if TYPE_CHECKING:
     from bert_jax.modeling import accelerators
-    from bert_jax.modeling.kernels import block_sparse, disentangled, local
+    from bert_jax.modeling.inputs import Inputs
+    from bert_jax.modeling.kernels import local
 else:  # most programs use none of them
     accelerators = LazyModule("bert_jax.modeling.accelerators")
-    block_sparse = LazyModule("bert_jax.modeling.kernels.block_sparse")
-    disentangled = LazyModule("bert_jax.modeling.kernels.disentangled")
     local = LazyModule("bert_jax.modeling.kernels.local")
 
 _PLATFORMS = {"fused": "tpu", "splash": "tpu", "cudnn": "gpu"}
 LOCAL = "local"  # replaces xla if the window is small relative to the length
-BLOCKS = "blocks"  # replaces xla for disentangled attention of a long sequence
-BLOCK_SPARSE = "block_sparse"  # replaces xla if attention is block-sparse
 
 
 @jax.tree_util.register_dataclass
@@ -33,13 +30,12 @@ class AttentionPlan:
     """The plan for the attention of a layer: backend, mask and positions.
 
     Attributes:
-        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local, blocks or block_sparse.
+        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local, or one of a kind of attention.
         mask: the attention mask.
         bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
             `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
-        rotation: cosines and sines `[B or 1, S, 1, H / 2]` of rotary positions; None without rotary positions.
-        relative_embeddings: embeddings `[R, D]` of relative positions for disentangled attention, or None.
-        blocks: the pattern of block-sparse attention, or None.
+        added: what a kind of attention uses beside these, a tree of arrays: `KindOfAttention.planned` adds it, or a
+            `bert_jax.modeling.stack.Beside`.
         query_positions: the P query positions; None means all positions. With P positions, `bias` is
             `[B or 1, N or 1, 1 or P, S]`.
     """
@@ -47,9 +43,7 @@ class AttentionPlan:
     backend: str = dataclasses.field(metadata={"static": True})
     mask: AttentionMask
     bias: jax.Array | None
-    rotation: tuple[jax.Array, jax.Array] | None = None
-    relative_embeddings: jax.Array | None = None
-    blocks: "block_sparse.BlockPattern | None" = None
+    added: Any = None
     query_positions: Positions | None = None
 
     def only(self, positions: Positions) -> "AttentionPlan":
@@ -62,6 +56,30 @@ class AttentionPlan:
         return dataclasses.replace(self, bias=bias if self.bias is None else bias + self.bias)
 
 
+class KindOfAttention:
+    """What attention of a kind has to say of its mask and plan, before there is a module; here that of BERT."""
+
+    @staticmethod
+    def mask_of(mask: AttentionMask, config: BertConfig, head: str, inputs: "Inputs") -> AttentionMask:
+        """Return the mask of a forward pass, with what this kind adds to it."""
+        return mask
+
+    @staticmethod
+    def unfit(backend: str, config: BertConfig, mask: AttentionMask, length: int) -> str | None:
+        """Return why a backend other than xla cannot compute attention of this kind, or None."""
+        return None
+
+    @staticmethod
+    def longest_fused(compute: Compute) -> int | None:
+        """Return the greatest length that the backend fused has room for; None = that of attention to all tokens."""
+        return None
+
+    @staticmethod
+    def planned(plan: AttentionPlan, config: BertConfig, length: int, maps: bool) -> AttentionPlan:
+        """Return a plan, still without a bias, with what this kind changes in it."""
+        return plan
+
+
 def plan_attention(
     mask: AttentionMask, config: BertConfig, compute: Compute, length: int, *, drops: bool, maps: bool
 ) -> AttentionPlan:
@@ -71,51 +89,53 @@ def plan_attention(
         InputError: `compute.attention` names a backend that does not support this.
     """
     drops = drops and config.attention_probs_dropout_prob > 0
-    blocks = _blocks(mask, config, length)
+    kind = kind_of_attention(config)
     backend = compute.attention
     if maps:
         backend = "xla"
     elif backend == "auto":
-        backend = _cheapest(config, compute, mask, length, drops)
-    elif reason := _unfit(backend, config, compute, mask, length, drops):
+        backend = _cheapest(kind, config, compute, mask, length, drops)
+    elif reason := _unfit(kind, backend, config, compute, mask, length, drops):
         raise InputError(f"attention={backend}: {reason}; use auto or xla")
-    is_local = mask.window is not None and not config.relative_positions
-    if backend == "xla" and not maps and is_local and local.supports(length, mask.window):
+    if backend == "xla" and not maps and _is_local(config, mask, length):
         return AttentionPlan(LOCAL, mask, local.bias(mask, length))
-    if backend == "xla" and not maps and config.attention.pos_att_type and disentangled.supports(length):
-        return AttentionPlan(BLOCKS, mask, None)
-    if blocks is not None and not maps:
-        return AttentionPlan(BLOCK_SPARSE, mask, None, blocks=blocks)
-    return AttentionPlan(backend, mask, mask.bias(length) if backend == "xla" else None, blocks=blocks)
+    plan = kind.planned(AttentionPlan(backend, mask, None), config, length, maps)
+    return dataclasses.replace(plan, bias=mask.bias(length)) if plan.backend == "xla" else plan
 
 
-def _blocks(mask: AttentionMask, config: BertConfig, length: int) -> "block_sparse.BlockPattern | None":
-    """Return the pattern of block-sparse attention without random blocks; None if attention is to all tokens."""
-    if config.attention.longest_full is None or config.max_position_embeddings <= config.attention.longest_full:
-        return None
-    if not isinstance(length, int):  # `jax.export`
-        raise InputError("attention_type: expected original_full for a program of any length, found block_sparse")
-    if length <= config.attention.longest_full:
-        return None
-    if mask.query_ids is not None:
-        raise InputError("attention_type: expected original_full for packed rows, found block_sparse")
-    return block_sparse.BlockPattern(config.attention.block_size, config.attention.num_random_blocks)
+def kind_of_attention(config: BertConfig) -> type[KindOfAttention]:
+    """Return the class of the attention block: that which the positions need, or else that of the attention."""
+    kind: type[KindOfAttention] = import_object(config.positions.attention() or config.attention.builds())
+    return kind
 
 
-def _cheapest(config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool) -> str:
+def _is_local(config: BertConfig, mask: AttentionMask, length: int) -> bool:
+    """Return whether a small window of a long sequence is computed by blocks."""
+    return mask.window is not None and not config.relative_positions and local.supports(length, mask.window)
+
+
+def _cheapest(
+    kind: type[KindOfAttention], config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool
+) -> str:
     """Return the backend that moves the fewest bytes to and from memory (docs/attention.md)."""
     shortest = {"fused": 256, "splash": 512, "cudnn": 512}
-    if mask.window is not None and local.supports(length, mask.window):
+    if _is_local(config, mask, length):
         # Only splash and local skip work outside of the window.
         shortest = {"splash": 512}
     for backend, least in shortest.items():
-        if length >= least and not _unfit(backend, config, compute, mask, length, drops):
+        if length >= least and not _unfit(kind, backend, config, compute, mask, length, drops):
             return backend
     return "xla"
 
 
 def _unfit(
-    backend: str, config: BertConfig, compute: Compute, mask: AttentionMask, length: int, drops: bool
+    kind: type[KindOfAttention],
+    backend: str,
+    config: BertConfig,
+    compute: Compute,
+    mask: AttentionMask,
+    length: int,
+    drops: bool,
 ) -> str | None:
     """Return why a backend cannot be used, or None. The backend xla has no bounds, and its length may be symbolic."""
     if backend == "xla":
@@ -123,12 +143,11 @@ def _unfit(
     platform = _PLATFORMS.get(backend, compute.target)
     if platform != compute.target:
         return f"needs a {platform}, found {compute.target}"
-    if config.relative_positions and not (backend == "fused" and config.attention.pos_att_type):
-        alibi = config.positions.kind == "alibi"
-        return f"does not support {'positions of type alibi' if alibi else 'relative positions'}"
-    if mask.global_tokens is not None or _blocks(mask, config, length) is not None:
-        return "does not support tokens with global attention, nor block-sparse attention"
+    if reason := kind.unfit(backend, config, mask, length):
+        return reason
+    if config.positions.relative:
+        return "does not support relative positions"
     if drops and backend != "fused":
         return (f"expected attention_probs_dropout_prob of 0, as this backend has no dropout, found "
                 f"{config.attention_probs_dropout_prob}")  # fmt: skip
-    return accelerators.unfit_sizes(backend, config, compute, length)
+    return accelerators.unfit_sizes(backend, config, compute, length, kind.longest_fused(compute))

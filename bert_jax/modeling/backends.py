@@ -16,13 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import BertConfig
-from bert_jax.config.positions import RotaryConfig
 from bert_jax.lazy import LazyModule
 from bert_jax.modeling.attention_plan import LOCAL, AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import bits_of_scores
 from bert_jax.modeling.kernels.plain import plain_attention
-from bert_jax.modeling.rotary import rotate
 from bert_jax.sharding import constrain
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ else:  # most programs use none of them
 
 def attend(
     plan: AttentionPlan,
-    projected: tuple[jax.Array, ...],  # query [B, S or P, N * H]; key, value [B, S, heads of keys * H]
+    heads: tuple[jax.Array, ...],  # query [B, S or P, N, H]; key, value [B, S, heads of keys, H]
     config: BertConfig,
     dropout_key: jax.Array | None,
     compute: Compute,
@@ -45,13 +43,13 @@ def attend(
     Returns:
         The context `[B, S or P, N * H]` and, for xla, the attention probabilities `[B, N, S or P, S]`.
     """
-    batch, length, size = projected[0].shape
-    heads, dtype = config.num_attention_heads, compute.activation_dtype
+    query, key, value = heads
+    batch, length, count, _ = query.shape
+    size, dtype = config.attention_width, compute.activation_dtype
     words = random_words(config, batch, dropout_key)
-    query, key, value = split_heads(plan, projected, config)
     if plan.backend == "fused":
         # The kernel reads a head of keys for each head of queries.
-        key, value = (jnp.repeat(x, heads // x.shape[2], axis=2) for x in (key, value))
+        key, value = (jnp.repeat(x, count // x.shape[2], axis=2) for x in (key, value))
         projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
         return accelerators.by_fused(plan.mask, projected, config, words, compute).astype(dtype), None
     if plan.backend == "cudnn":
@@ -77,15 +75,9 @@ def random_words(config: BertConfig, batch: int, dropout_key: jax.Array | None) 
     return constrain(words, "batch", "heads", None)
 
 
-def split_heads(plan: AttentionPlan, projected: tuple[jax.Array, ...], config: BertConfig) -> tuple[jax.Array, ...]:
-    """Return query, key and value as `[B, S or P, heads, H]`, with rotary positions if the plan has them."""
-    query, key, value = (x.reshape(*x.shape[:2], -1, config.head_size) for x in projected)
-    if not isinstance(positions := config.positions, RotaryConfig):
-        return query, key, value
-    turn = plan.rotation if plan.query_positions is None else jax.tree.map(plan.query_positions.of, plan.rotation)
-    pairs = positions.rotary_interleaved
-    query, key = rotate(query, turn, pairs), rotate(key, plan.rotation, pairs)
-    return query, key, rotate(value, plan.rotation, pairs) if positions.rotary_value else value
+def split_heads(projected: tuple[jax.Array, ...], config: BertConfig) -> tuple[jax.Array, ...]:
+    """Return query, key and value as `[B, S or P, heads, H]`."""
+    return tuple(x.reshape(*x.shape[:2], -1, config.head_size) for x in projected)
 
 
 def merge_heads(context: jax.Array) -> jax.Array:

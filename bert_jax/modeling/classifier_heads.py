@@ -6,14 +6,20 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense
-from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs, first_tokens
+from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs, Read, first_tokens
 
 
 class SequenceClassifier(Head):
     """The class of a text, from the pooler's output or a summary of the head's own."""
 
+    name = "sequence_classification"
+
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"classifier": Dense(config, config.hidden_size, config.num_labels, rngs=rngs)}
+
+    def positions_read(self, config: BertConfig) -> Read | None:
+        of_first = config.summary_of(self.name) == "pooler" or config.heads.classifier_pooling == "cls"
+        return Read(first=True, masked=False) if of_first else None
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         return {"logits": self.classify(encoded, self.summary(encoded, encoded.dropout_key))}
@@ -49,6 +55,8 @@ class SequenceClassifier(Head):
 class MultipleChoice(SequenceClassifier):
     """Which of K texts answers: the logit of each."""
 
+    name = "multiple_choice"
+
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"classifier": Dense(config, config.hidden_size, 1, rngs=rngs)}
 
@@ -74,7 +82,9 @@ class SpanHead(Head):
         return {"qa_outputs": Dense(config, config.hidden_size, 2, rngs=rngs)}
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
-        x = self.states(encoded, dropout(encoded.tokens, encoded.config.heads.qa_dropout, encoded.dropout_key))
+        rate = encoded.config.heads.qa_dropout
+        rate = encoded.classifier_dropout if rate is None else rate
+        x = self.states(encoded, dropout(encoded.tokens, rate, encoded.dropout_key))
         logits = encoded.dense(encoded.module.qa_outputs, x)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 

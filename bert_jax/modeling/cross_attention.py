@@ -9,7 +9,7 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.modeling.attention_mask import MASKED, AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
-from bert_jax.modeling.backends import attend
+from bert_jax.modeling.backends import attend, split_heads
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense, LayerNorm
@@ -62,7 +62,7 @@ class DecoderCrossAttention(nnx.Module):
         # The number of queries is not that of keys, so their positions are given.
         queries = Positions(jnp.arange(x.shape[1])[None], projected[0].shape[1])
         plan = AttentionPlan("xla", AttentionMask(), bias, query_positions=queries)
-        context, _ = attend(plan, (query, *projected), self.config, keys[0], compute)
+        context, _ = attend(plan, split_heads((query, *projected), self.config), self.config, keys[0], compute)
         return self.layer_norm(x + dropout(self.output(context, compute), self.config.hidden_dropout_prob, keys[1]))
 
 

@@ -13,13 +13,14 @@ from flax import nnx
 
 from bert_jax.modeling.attention_mask import MASKED, AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
-from bert_jax.modeling.backends import attend
+from bert_jax.modeling.backends import attend, split_heads
 from bert_jax.modeling.compute import checkpointed
 from bert_jax.modeling.cross_attention import DecoderCrossAttention, KeysValues, padding_bias
 from bert_jax.modeling.encoder_layer import EncoderLayer
 from bert_jax.modeling.forward import merge_params
 from bert_jax.modeling.inputs import Inputs
-from bert_jax.modeling.models import Bert, Params
+from bert_jax.modeling.models import Bert
+from bert_jax.modeling.spec import Params
 from bert_jax.sharding import constrain
 
 _Layer = tuple[EncoderLayer, DecoderCrossAttention]
@@ -163,7 +164,7 @@ def decode_step(
             for kept, more in zip(own, new, strict=True)
         )
         of_layer_own = tuple(jax.lax.dynamic_index_in_dim(kept, number, keepdims=False) for kept in (key, value))
-        context, _ = attend(plan, (query, *of_layer_own), config, None, compute)
+        context, _ = attend(plan, split_heads((query, *of_layer_own), config), config, None, compute)
         x = block.layer_norm(x + block.output(context, compute))
         beams = x.reshape(texts, -1, x.shape[-1])  # the beams of a text are queries to the same keys
         x = cross(beams, source, cache.source_bias, (None, None), compute).reshape(x.shape)

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.models import Bert, Params
+from bert_jax.modeling.models import Bert
+from bert_jax.modeling.spec import Params
 
 # How generator and discriminator share their embeddings: as one table that both losses train (`es`), as the
 # generator's, to which the discriminator adds a difference of its own (`gdes`), or not at all.
@@ -85,7 +86,7 @@ class Electra:
         return Bert(self.generator_config, "masked_lm", self.compute)
 
     @property
-    def parts(self) -> tuple[Bert, ...]:
+    def models(self) -> tuple[Bert, ...]:
         """Return the models that a forward pass runs, in order."""
         return self.generator, self.discriminator
 
@@ -135,7 +136,7 @@ class Electra:
     @property
     def _not_shared(self) -> tuple[str, ...]:
         """Return the parts of the embeddings that `es` does not share: those as wide as the layers."""
-        return ("projection", "layer_norm") if self.config.embeddings.norm_after_projection else ("projection",)
+        return ("projection", "layer_norm") if self.config.setting("norm_after_projection") else ("projection",)
 
     @staticmethod
     def _tables(generator: Params) -> Params:

@@ -12,7 +12,7 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import ACTIVATIONS, Dense, LayerNorm
 from bert_jax.modeling.pooling import l2_normalize
-from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs
+from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs, Read
 
 _LAYER_ACTIVATIONS = ACTIVATIONS | {
     "identity": lambda x: x,
@@ -80,6 +80,10 @@ class MultiVectorHead(Head):
 
 class SentenceEmbeddingHead(MultiVectorHead):
     """A vector for the text: its tokens' vectors pooled, and the layers after that."""
+
+    def positions_read(self, config: BertConfig) -> Read | None:
+        of_first = config.pooling == "cls" and not config.pooling_skip
+        return Read(first=True, masked=False) if of_first else None
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         pooled = encoded.pool(encoded.states, encoded.config.poolings, encoded.config.pooling_skip)

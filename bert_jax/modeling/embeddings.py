@@ -12,6 +12,7 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.layers import Embedding, LayerNorm
+from bert_jax.modeling.positions import sinusoids
 from bert_jax.sharding import constrain
 
 
@@ -19,7 +20,7 @@ class Embeddings(nnx.Module):
     """The embedding layer, `input_ids [B, S] -> [B, S, D]`. Its methods are the places where families differ."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        self.config, width = config, config.added_embedding_width
+        self.config, width = config, config.embeddings.added_width(config.hidden_size)
         self.word_embeddings = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
         if config.positions.kind == "absolute":
             rows = config.positions.position_offset + config.max_position_embeddings
@@ -28,7 +29,8 @@ class Embeddings(nnx.Module):
             self.token_type_embeddings = Embedding(config, config.type_vocab_size, width, rngs=rngs)
         self.add_modules(rngs)
         if config.embeddings.embedding_norm:
-            self.layer_norm = LayerNorm(config, config.embedding_norm_width, config.norms.embedding_mlp_norm_eps)
+            width = config.embeddings.norm_width(config.hidden_size)
+            self.layer_norm = LayerNorm(config, width, config.norms.embedding_mlp_norm_eps)
 
     def add_modules(self, rngs: nnx.Rngs) -> None:
         """Make further modules."""
@@ -56,7 +58,10 @@ class Embeddings(nnx.Module):
 
     def added(self, inputs: Inputs) -> Iterator[jax.Array]:
         """Yield what is added to the embeddings of words, each `[B or 1, S or 1, E]` or with fewer axes."""
-        if self.config.positions.kind == "absolute":
+        if self.config.positions.kind == "sinusoidal":
+            width = self.config.embeddings.added_width(self.config.hidden_size)
+            yield self.of_positions(jnp.asarray(sinusoids(self.config.max_position_embeddings, width)), inputs)
+        elif self.config.positions.kind == "absolute":
             yield self.of_positions(self.position_embeddings.table(), inputs)
         if self.config.type_vocab_size:
             yield looked_up(self.token_type_embeddings, inputs.token_type_ids)

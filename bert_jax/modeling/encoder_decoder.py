@@ -13,7 +13,8 @@ from bert_jax.config.layers import LayerConfig, StackConfig
 from bert_jax.errors import InputError
 from bert_jax.head_names import DECODER_HEAD, ENCODER_DECODER_HEAD
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.models import Bert, Params
+from bert_jax.modeling.models import Bert
+from bert_jax.modeling.spec import Params
 
 # Families of decoders: those whose class of Hugging Face transformers has cross-attention with BERT's names.
 DECODER_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -87,7 +88,7 @@ class EncoderDecoder:
         return Bert(self.decoder_config, DECODER_HEAD, self.compute)
 
     @property
-    def parts(self) -> tuple[Bert, ...]:
+    def models(self) -> tuple[Bert, ...]:
         """Return the models that a forward pass runs, in order."""
         return self.encoder, self.decoder
 

@@ -24,8 +24,9 @@ class FeedForward(nnx.Module):
         self.config, size = config, config.inner_size
         dense = functools.partial(Dense, config, use_bias=config.feed_forward.mlp_bias, rngs=rngs)
         has_bias = config.feed_forward.mlp_bias and config.feed_forward.mlp_up_bias
-        self.up = dense(size, config.intermediate_size, use_bias=has_bias)
-        self.add_projections(functools.partial(dense, size, config.intermediate_size, use_bias=has_bias))
+        make_up = functools.partial(dense, size, config.intermediate_size, use_bias=has_bias)
+        self.up = make_up()
+        self.add_projections(make_up)
         self.down = dense(config.intermediate_size, size)
         self.layer_norm = LayerNorm(config, size, epsilon)
 

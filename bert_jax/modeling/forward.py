@@ -9,21 +9,18 @@ import jax.numpy as jnp
 from flax import nnx
 
 from bert_jax.config import BertConfig
-from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.values import shortest_period
-from bert_jax.head_names import WITH_UNREAD_POOLER, WITHOUT_POOLER
+from bert_jax.head_names import WITHOUT_POOLER
 from bert_jax.modeling.attention_mask import AttentionMask
-from bert_jax.modeling.attention_plan import AttentionPlan, plan_attention
+from bert_jax.modeling.attention_plan import AttentionPlan, kind_of_attention, plan_attention
 from bert_jax.modeling.encoder import Encoder
 from bert_jax.modeling.exchange import TABLES, exchanged
-from bert_jax.modeling.heads import Pooler, Summary, Transform
+from bert_jax.modeling.heads import Summary, Transform
 from bert_jax.modeling.inputs import Inputs, Options
-from bert_jax.modeling.models import Bert, Params
 from bert_jax.modeling.outputs import BertOutput
-from bert_jax.modeling.parts import embeddings_of, head_of
 from bert_jax.modeling.positions import Positions
-from bert_jax.modeling.rotary import rotation
-from bert_jax.modeling.task_heads import HeadInputs, first_tokens
+from bert_jax.modeling.registry import embeddings_of, further_heads, head_of, pooler_of
+from bert_jax.modeling.spec import ModelSpec, Params
+from bert_jax.modeling.task_heads import HeadInputs, Read, first_tokens
 
 
 class _Module(nnx.Module):
@@ -36,64 +33,68 @@ class _Module(nnx.Module):
         self.embeddings = embeddings_of(config)(config, rngs=rngs)
         self.encoder = Encoder(config, rngs=rngs)
         reads_pooler = head not in WITHOUT_POOLER and summary in (None, "pooler")
-        if config.pooler and (reads_pooler or (config.heads.unread_pooler and head in WITH_UNREAD_POOLER)):
-            self.pooler = Pooler(config, rngs=rngs)
+        if config.pooler and (reads_pooler or config.heads.has_unread_pooler(head)):
+            self.pooler = pooler_of(config)(config, rngs=rngs)
         if summary == "transform":
             self.summary: Transform | Summary = Transform(config, config.hidden_size, rngs=rngs)
         elif summary not in (None, "pooler"):
             self.summary = Summary(config, summary, rngs=rngs)
-        for name, module in head_of(config, head).build(config, rngs).items():
-            setattr(self, name, module)
-        if config.heads.contact_head:
-            from bert_jax.modeling.contacts import ContactHead
-
-            self.contact_head = ContactHead(config, rngs=rngs)
+        for kind in (head_of(config, head), *further_heads(config)):
+            for name, module in kind.build(config, rngs).items():
+                setattr(self, name, module)
         if config.quantization is not None:
             from bert_jax.modeling.quantized import quantize_module
 
             quantize_module(self, config.quantization)
 
 
-def init(bert: Bert, key: jax.Array) -> Params:
+def init(bert: ModelSpec, key: jax.Array) -> Params:
     """Initialise parameters; see `Bert.init`."""
     return nnx.to_pure_dict(nnx.state(_Module(bert.config, bert.head, rngs=nnx.Rngs(params=key))))
 
 
-def apply(bert: Bert, params: Params, inputs: Inputs, options: Options) -> BertOutput:
+def apply(bert: ModelSpec, params: Params, inputs: Inputs, options: Options) -> BertOutput:
     """Run the forward pass; see `Bert.apply`."""
     config, compute, head = bert.config, bert.compute, head_of(bert.config, bert.head)
     choices = inputs.input_ids.shape[1] if bert.head == "multiple_choice" else None
     if choices is not None:
         inputs = inputs.with_choices_as_rows()
     module = merge_params(bert, exchanged(params, TABLES, compute))
-    inputs = head.read(config, inputs)
+    inputs = head.prepare(config, inputs)
     keys = (None, None, None) if options.dropout_key is None else jax.random.split(options.dropout_key, 3)
     mask = AttentionMask.of(inputs.attention_mask, inputs.segment_ids)
-    if config.attention.max_global_tokens:
-        from bert_jax.modeling.global_tokens import with_global_tokens
-
-        mask = with_global_tokens(mask, config, bert.head, inputs)
-    plans = _attention_plans(bert, module, mask, inputs, options)
+    mask = kind_of_attention(config).mask_of(mask, config, bert.head, inputs)
+    plans = _attention_plans(bert, mask, inputs, options)
     at = None
     if not options.reads_states:
-        at, inputs = _computed(bert, inputs)
+        at, inputs = _of_last_layer(bert, inputs)
     x = module.embeddings(inputs, mask, keys[0], compute)
-    x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], compute, options, at)
+    x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], compute, options, at, inputs.position_ids)
     has_first = at is None or bert.head != "masked_lm"  # whose last layer may compute masked positions alone
     pooled = None
     if hasattr(module, "pooler") and has_first:
         pooled = module.pooler(first_tokens(x, inputs.cls_positions), compute)
     output = BertOutput(x, pooled, hidden_states=hidden_states, attentions=maps, projections=projections)
-    if config.heads.contact_head and maps is not None:
-        contacts = module.contact_head(maps, inputs.input_ids, inputs.attention_mask)
-        output = dataclasses.replace(output, contacts=contacts)
-    encoded = HeadInputs(bert.head, config, compute, module, inputs, x, pooled, keys[2], options.sample_key, choices)
-    output = dataclasses.replace(output, **head(encoded))
+    encoded = HeadInputs(
+        name=bert.head,
+        config=config,
+        compute=compute,
+        module=module,
+        inputs=inputs,
+        states=x,
+        pooled=pooled,
+        dropout_key=keys[2],
+        sample_key=options.sample_key,
+        choices=choices,
+        maps=maps,
+    )
+    for each in (head, *further_heads(config)):
+        output = dataclasses.replace(output, **each(encoded))
     return output if options.output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
 
 
 def embed_hidden_state(
-    bert: Bert, params: Params, hidden_state: jax.Array, attention_mask: jax.Array | None
+    bert: ModelSpec, params: Params, hidden_state: jax.Array, attention_mask: jax.Array | None
 ) -> jax.Array:
     """Return the sentence embeddings of an earlier layer; arguments as for `Bert.embed_hidden_state`."""
     module = merge_params(bert, params)
@@ -103,18 +104,25 @@ def embed_hidden_state(
     return head_of(bert.config, bert.head)(encoded)["sentence_embedding"]
 
 
-def _computed(bert: Bert, inputs: Inputs) -> tuple[Positions | None, Inputs]:
-    """Return the positions that the last layer computes (None = all), and the inputs with indices into these."""
+def positions_read(bert: ModelSpec) -> Read | None:
+    """Return the positions that the last layer computes if no last hidden state is requested; None = all."""
+    return head_of(bert.config, bert.head).positions_read(bert.config) if bert.compute.layers == "unroll" else None
+
+
+def _of_last_layer(bert: ModelSpec, inputs: Inputs) -> tuple[Positions | None, Inputs]:
+    """Return the positions that the last layer computes (None = all), and inputs whose positions count these alone."""
     first, masked = inputs.cls_positions, inputs.masked_positions
     batch, length = inputs.input_ids.shape
-    sentences, predictions = (None if at is None else at.shape[1] for at in (first, masked))
-    if bert.places_computed(length, sentences or 1, predictions) == length:
+    read = positions_read(bert)
+    if read is None or (read.masked and masked is None):
         return None, inputs
-    parts = [] if bert.head == "masked_lm" else [jnp.zeros((batch, 1), jnp.int32) if first is None else first]
-    before = sum(part.shape[1] for part in parts)
-    if masked is not None:
-        parts.append(masked)
-    index = jnp.concatenate(parts, axis=1)
+    columns = [jnp.zeros((batch, 1), jnp.int32) if first is None else first] if read.first else []
+    before = sum(column.shape[1] for column in columns)
+    if read.masked and masked is not None:
+        columns.append(masked)
+    index = jnp.concatenate(columns, axis=1)
+    if index.shape[1] >= length:  # no gain
+        return None, inputs
     places = jnp.broadcast_to(jnp.arange(index.shape[1]), index.shape)
     return Positions(index, length), dataclasses.replace(
         inputs,
@@ -124,24 +132,20 @@ def _computed(bert: Bert, inputs: Inputs) -> tuple[Positions | None, Inputs]:
 
 
 def _attention_plans(
-    bert: Bert, module: _Module, mask: AttentionMask, inputs: Inputs, options: Options
-) -> tuple[AttentionPlan, ...]:
-    """Return the attention plans of the first layers; they repeat through the later layers."""
+    bert: ModelSpec, mask: AttentionMask, inputs: Inputs, options: Options
+) -> dict[int | None, AttentionPlan]:
+    """Return the attention plan of the layers with each window."""
     config, length = bert.config, inputs.input_ids.shape[-1]
     drops, maps = options.dropout_key is not None, options.output_attentions
-    made = {}
-    windows = shortest_period(config.windows)
-    for window in set(windows):
-        seen = dataclasses.replace(mask, window=window)
-        plan = plan_attention(seen, config, bert.compute, length, drops=drops, maps=maps)
-        if isinstance(config.positions, RotaryConfig):
-            speeds = module.encoder.rotary_speeds(config.positions.theta(window))
-            plan = dataclasses.replace(plan, rotation=rotation(length, inputs.position_ids, speeds))
-        made[window] = plan
-    return tuple(made[window] for window in windows)
+    return {
+        window: plan_attention(
+            dataclasses.replace(mask, window=window), config, bert.compute, length, drops=drops, maps=maps
+        )
+        for window in dict.fromkeys(config.windows)
+    }
 
 
-def merge_params(bert: Bert, params: Params) -> _Module:
+def merge_params(bert: ModelSpec, params: Params) -> _Module:
     """Return the NNX module of a model with its parameters."""
     graph, empty = _skeleton(bert.config, bert.head)
     state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, which takes the parameters

@@ -19,14 +19,13 @@ else:  # of training, and of sparse embeddings
 
 
 class Pooler(nnx.Module):
-    """The pooler, `[..., D] -> [..., D]`: tanh of a dense layer on the [CLS] token, or its state as it is."""
+    """The pooler, `[..., D] -> [..., D]`: tanh of a dense layer on the [CLS] token."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
-        if config.heads.pooler_dense:
-            self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
+        self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
-        return jnp.tanh(self.dense(x, compute)) if hasattr(self, "dense") else x
+        return jnp.tanh(self.dense(x, compute))
 
 
 def head_norm(config: BertConfig, features: int) -> LayerNorm:
@@ -46,21 +45,24 @@ class Transform(nnx.Module):
         return self.layer_norm(ACTIVATIONS[self.activation](self.dense(x, compute)))
 
 
-class MaskedLMHead(Transform):
-    """The masked-LM head: transform (if `head_transform`), product with the (tied) word embedding, and a bias.
-
-    With `wide_decoder`, the output matrix is the word embedding beside further columns, which are never tied.
-    """
+class VocabularyProjection(Transform):
+    """The masked-LM head: transform (if `head_transform`), product with the (tied) word embedding, and a bias."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         if config.heads.head_transform:
             super().__init__(config, config.transform_width, rngs=rngs)
-        if not config.tie_word_embeddings:
-            self.decoder = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
-        if further := config.transform_width - config.embedding_width:
-            self.further_decoder = Embedding(config, config.vocab_size, further, rngs=rngs)
+        self.add_decoder(config, rngs)
         if config.heads.decoder_bias:
             self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
+
+    def add_decoder(self, config: BertConfig, rngs: nnx.Rngs) -> None:
+        """Make the output matrix, if it is not the word embedding."""
+        if not config.tie_word_embeddings:
+            self.decoder = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
+
+    def output_matrix(self, word_embeddings: jax.Array) -> jax.Array:
+        """Return the output matrix `[V, E]`."""
+        return self.decoder.table() if hasattr(self, "decoder") else word_embeddings
 
     def __call__(self, x: jax.Array, compute: Compute) -> jax.Array:
         return super().__call__(x, compute) if hasattr(self, "dense") else x
@@ -98,10 +100,8 @@ class MaskedLMHead(Transform):
         return sparse.splade(self(x, compute), attention_mask, *self._output(word_embeddings), pooling, compute)
 
     def _output(self, word_embeddings: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the output matrix `[V, E]`, `[V, D]` with further columns, and the bias `[V]`."""
-        table = self.decoder.table() if hasattr(self, "decoder") else word_embeddings
-        if hasattr(self, "further_decoder"):
-            table = jnp.concatenate((table, self.further_decoder.table()), axis=1)
+        """Return the output matrix and the bias `[V]`."""
+        table = self.output_matrix(word_embeddings)
         return table, self.bias[...] if hasattr(self, "bias") else jnp.zeros(table.shape[:1], jnp.float32)
 
 

@@ -26,7 +26,7 @@ class Inputs:
             for each example. None means the first token.
         task_type_ids: `[B, S]`, ids of tasks; None means 0.
         global_attention_mask: `[B, S]`, 1 for tokens with global attention; a row takes the first
-            `config.attention.max_global_tokens`. None means those of the head (`bert_jax.modeling.global_tokens`).
+            `max_global_tokens` of the config. None means those of the head.
         word_positions: `[B, W]`, the token of each word of a text (zero-shot NER); 0 for padding, which comes last.
         type_positions: `[B, T]`, the token of each entity type (zero-shot NER); 0 for padding.
     """

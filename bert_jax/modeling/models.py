@@ -5,19 +5,17 @@ from typing import Any
 
 import jax
 
-from bert_jax.config import BertConfig
-from bert_jax.errors import InputError, did_you_mean
-from bert_jax.head_names import DECODER_HEAD, GLINER_HEAD, HEADS
-from bert_jax.modeling.compute import Compute
+from bert_jax.errors import InputError
+from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling.inputs import Inputs, Options
 from bert_jax.modeling.outputs import BertOutput
+from bert_jax.modeling.spec import ModelSpec, Params
 
-Params = dict[str, Any]  # the canonical tree: nested dicts of arrays
 _OPTIONS = {field.name for field in dataclasses.fields(Options)}
 
 
 @dataclasses.dataclass(frozen=True)
-class Bert:
+class Bert(ModelSpec):
     """A BERT with a head, without parameters: its methods take and return the canonical tree of `abstract_params`.
 
     Attributes:
@@ -28,23 +26,6 @@ class Bert:
     Raises:
         InputError: the head is not known, or needs a pooler or `gliner` and `config` has none.
     """
-
-    config: BertConfig
-    head: str = "encoder"
-    compute: Compute = dataclasses.field(default_factory=Compute)
-
-    def __post_init__(self) -> None:
-        if self.head not in (*HEADS, DECODER_HEAD):
-            raise InputError(f"head {self.head!r} is not known{did_you_mean(self.head, HEADS)}")
-        if self.config.summary_of(self.head) == "pooler" and not self.config.pooler:
-            raise InputError(f"head {self.head!r} needs a pooler, and the model config has pooler=False")
-        if self.head == GLINER_HEAD and self.config.gliner is None:
-            raise InputError(f"head {self.head!r} needs a model config with gliner, found none")
-
-    @property
-    def parts(self) -> tuple["Bert", ...]:
-        """Return the models that a forward pass runs: only this one."""
-        return (self,)
 
     def init(self, key: jax.Array) -> Params:
         """Initialise parameters, float32 if not quantized; jit with `out_shardings` to create them sharded."""
@@ -112,22 +93,9 @@ class Bert:
             sentences: number of examples in a row.
             predictions: P, the number of masked positions; None means all positions.
         """
-        config = self.config
-        is_sparse = (
-            config.attention.attention_windows or config.attention.longest_full is not None
-        )  # with less work for all positions
-        match self.head:
-            case _ if self.compute.layers != "unroll":
-                count = length
-            case "pretraining" | "masked_lm" if is_sparse:
-                count = length
-            case "pretraining" | "masked_lm":
-                count = length if predictions is None else predictions + sentences * (self.head == "pretraining")
-            case "sequence_classification" | "multiple_choice" | "next_sentence":
-                of_all = config.summary_of(self.head) != "pooler" and config.heads.classifier_pooling != "cls"
-                count = length if of_all else sentences
-            case "sentence_embedding" if config.pooling == "cls" and not config.pooling_skip:
-                count = sentences
-            case _:
-                count = length
-        return min(count, length)
+        from bert_jax.modeling import forward  # imports Flax
+
+        read = forward.positions_read(self)
+        if read is None or (read.masked and predictions is None):
+            return length
+        return min(read.first * sentences + read.masked * (predictions or 0), length)

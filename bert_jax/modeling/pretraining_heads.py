@@ -4,7 +4,7 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling.layers import Dense
-from bert_jax.modeling.task_heads import Head, HeadInputs, MaskedLM, Outputs
+from bert_jax.modeling.task_heads import Head, HeadInputs, MaskedLM, Outputs, Read
 
 
 class NextSentence(Head):
@@ -12,6 +12,9 @@ class NextSentence(Head):
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"nsp": Dense(config, config.hidden_size, 2, rngs=rngs)}
+
+    def positions_read(self, config: BertConfig) -> Read | None:
+        return Read(first=True, masked=False)
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         assert encoded.pooled is not None
@@ -23,6 +26,9 @@ class Pretraining(Head):
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return MaskedLM().build(config, rngs) | NextSentence().build(config, rngs)
+
+    def positions_read(self, config: BertConfig) -> Read | None:
+        return None if config.attention.sparse else Read(first=True, masked=True)
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         found = {"seq_relationship_logits": NextSentence()(encoded)["logits"]}

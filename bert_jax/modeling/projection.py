@@ -6,7 +6,7 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.layers import Dense
-from bert_jax.modeling.models import Params
+from bert_jax.modeling.spec import Params
 
 
 def init_projection(features: int, config: BertConfig, key: jax.Array) -> Params:

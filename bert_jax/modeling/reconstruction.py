@@ -15,15 +15,16 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.config.layers import LayerConfig, StackConfig
 from bert_jax.errors import InputError
+from bert_jax.lazy import import_object
 from bert_jax.modeling.attention_mask import MASKED, AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute, checkpointed
 from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.forward import merge_params
-from bert_jax.modeling.heads import MaskedLMHead
 from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.layers import Dense, LayerNorm
-from bert_jax.modeling.models import Bert, Params
+from bert_jax.modeling.models import Bert
+from bert_jax.modeling.spec import Params
 from bert_jax.sharding import constrain
 
 
@@ -60,7 +61,7 @@ class _Decoder(nnx.Module):
             return CrossAttention(config, rngs)
 
         self.cross_attention = stacked(rngs)
-        self.mlm = MaskedLMHead(config, rngs=rngs)
+        self.mlm = import_object(config.heads.masked_lm())(config, rngs=rngs)
 
 
 def check_reconstruction(config: BertConfig) -> None:

@@ -22,7 +22,7 @@ class Discriminator(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.activation = config.hidden_act
-        if config.heads.discriminator_norm:
+        if config.setting("discriminator_norm"):
             self.layer_norm = head_norm(config, config.hidden_size)
         self.dense = Dense(config, config.hidden_size, config.hidden_size, rngs=rngs)
         self.output = Dense(config, config.hidden_size, 1, rngs=rngs)

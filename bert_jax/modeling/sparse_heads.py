@@ -7,7 +7,7 @@ from flax import nnx
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling.layers import Dense
-from bert_jax.modeling.task_heads import Head, HeadInputs, MaskedLM, Outputs
+from bert_jax.modeling.task_heads import Head, HeadInputs, MaskedLM, Outputs, Read
 
 
 class LexicalWeightsHead(Head):
@@ -23,6 +23,9 @@ class LexicalWeightsHead(Head):
 
 class SpladeHead(MaskedLM):
     """A sparse embedding over the vocabulary, from the logits of the masked-LM head."""
+
+    def positions_read(self, config: BertConfig) -> Read | None:
+        return None
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         inputs, module = encoded.inputs, encoded.module

@@ -1,6 +1,6 @@
 """The layers of an encoder, one after another: their stacked parameters, and the scan or loop over these.
 
-`Stack` and `Beside` are the places that a family may fill with parts of its own (`bert_jax.modeling.parts`).
+A family may have a `Stack` of its own (`config.stack.builds()`), and things beside the layers, each a `Beside`.
 """
 
 import dataclasses
@@ -19,14 +19,17 @@ from bert_jax.modeling.positions import Positions
 
 ArrayTree = Any  # a tree of arrays
 Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # of `jax.lax.scan`: a layer
-# (number of layers, class of their last block in place of `FeedForward`) -> the layers, stacked
+# (number of layers, what makes their last block in place of `FeedForward`) -> the layers, stacked
 MakeLayers = Callable[..., nnx.Module]
 
 
 class LayerParams:
-    """The parameters of layers that have their own: row i of the arrays, stacked `[L, ...]`, is the i-th layer's."""
+    """The parameters of layers that have their own: row i of the arrays, stacked `[L, ...]`, is the i-th layer's.
 
-    period = 1  # kinds of layers, in alternation
+    A family whose layers share parameters, or are of several kinds in turn, has its own.
+    """
+
+    period = 1  # number of layers after which their kinds repeat
 
     def __init__(self, layers: nnx.Module):
         self.graph, self.state = nnx.split(layers)
@@ -46,7 +49,7 @@ class LayerParams:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """A part of the encoder: whose parameters a layer has. Those of BERT are its own."""
+    """Whose parameters a layer has. In BERT each layer has its own."""
 
     def build(self, config: BertConfig, make_layers: MakeLayers) -> dict[str, nnx.Module]:
         """Return the modules of the encoder that hold the layers, by name."""
@@ -59,14 +62,23 @@ class Stack:
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """A part of the encoder that is beside its layers; BERT has none."""
+    """Something of the encoder that is beside its layers and serves them all, such as a table; BERT has nothing."""
 
-    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
-        """Return modules of the encoder, by name."""
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, Any]:
+        """Return modules and parameters of the encoder, by name."""
         return {}
 
-    def plan(self, encoder: Any, plan: AttentionPlan, length: int) -> AttentionPlan:
-        """Return the attention plan of layers, for sequences of `length`, with what this part adds to it."""
+    def plan(self, encoder: Any, plan: AttentionPlan, length: int, position_ids: jax.Array | None) -> AttentionPlan:
+        """Return the attention plan of layers with what this adds to it.
+
+        It is called for the plan of each window, and again where the last layer computes only some positions.
+
+        Args:
+            encoder: the encoder, with the modules of `build`.
+            plan: the plan.
+            length: S, the number of tokens in a row.
+            position_ids: those of the inputs, `[B, S]`; None = 0, 1, ...
+        """
         return plan
 
     def of_layers(self, config: BertConfig, plan: AttentionPlan, length: int, training: bool) -> Any:
@@ -93,7 +105,7 @@ class FirstInputs:
     at: Positions | None
 
 
-class Layers:
+class LayerLoop:
     """The layers of an encoder, and what each takes beside the hidden state: its rows of parameters and other arrays.
 
     Attributes:

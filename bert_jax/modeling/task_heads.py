@@ -1,7 +1,7 @@
 """What a head reads and returns, and the masked-LM head."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,9 @@ from flax import nnx
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
-from bert_jax.lazy import LazyModule
+from bert_jax.lazy import LazyModule, import_object
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.dropout import dropout
-from bert_jax.modeling.heads import MaskedLMHead
 from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.layers import Dense
 from bert_jax.modeling.positions import gather_positions
@@ -40,6 +39,7 @@ class HeadInputs:
         dropout_key: None means no dropout.
         sample_key: None means no samples.
         choices: K, the number of choices of multiple choice.
+        maps: the attention maps of all layers, each `[B, N, S, S]`, or None.
     """
 
     name: str
@@ -52,6 +52,7 @@ class HeadInputs:
     dropout_key: jax.Array | None = None
     sample_key: jax.Array | None = None
     choices: int | None = None
+    maps: tuple[jax.Array, ...] | None = None
 
     def drop(self, x: jax.Array) -> jax.Array:
         """Apply the dropout before a classifier."""
@@ -86,6 +87,13 @@ class HeadInputs:
         return pooling.pool_tokens(x, mask, poolings, skip)
 
 
+class Read(NamedTuple):
+    """The positions that a head reads, of all."""
+
+    first: bool  # the first token of each example
+    masked: bool  # the masked positions
+
+
 class Head:
     """A head without modules and outputs of its own, that of the encoder alone."""
 
@@ -93,9 +101,13 @@ class Head:
         """Return the modules of the head, by name."""
         return {}
 
-    def read(self, config: BertConfig, inputs: Inputs) -> Inputs:
+    def prepare(self, config: BertConfig, inputs: Inputs) -> Inputs:
         """Return the inputs as the encoder is to read them."""
         return inputs
+
+    def positions_read(self, config: BertConfig) -> Read | None:
+        """Return the positions of the encoder's output that the head reads; None = all."""
+        return None
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         """Return fields of the output."""
@@ -106,7 +118,10 @@ class MaskedLM(Head):
     """Masked-LM logits, or with labels their losses, whose logits are never all in memory."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
-        return {"mlm": MaskedLMHead(config, rngs=rngs)}
+        return {"mlm": import_object(config.heads.masked_lm())(config, rngs=rngs)}
+
+    def positions_read(self, config: BertConfig) -> Read | None:
+        return None if config.attention.sparse else Read(first=False, masked=True)
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         return self.predict(encoded, "logits")
@@ -114,16 +129,16 @@ class MaskedLM(Head):
     def predict(self, encoded: HeadInputs, logits_name: str) -> Outputs:
         """Return logits under a name, or losses."""
         module, inputs, compute = encoded.module, encoded.inputs, encoded.compute
-        at = encoded.states
+        states = encoded.states
         if inputs.masked_positions is not None:
-            at = gather_positions(at, inputs.masked_positions)
+            states = gather_positions(states, inputs.masked_positions)
         table, labels = module.embeddings.word_embeddings.table(), inputs.masked_labels
         if labels is None:
-            return {logits_name: module.mlm.logits(at, table, compute)}
+            return {logits_name: module.mlm.logits(states, table, compute)}
         if encoded.sample_key is None:
-            losses, correct = module.mlm.losses(at, labels, table, compute)
+            losses, correct = module.mlm.losses(states, labels, table, compute)
             return {"masked_lm_losses": losses, "masked_lm_correct": correct}
-        found = module.mlm.losses_and_samples(at, labels, table, encoded.sample_key, compute)
+        found = module.mlm.losses_and_samples(states, labels, table, encoded.sample_key, compute)
         return dict(zip(("masked_lm_losses", "masked_lm_correct", "masked_lm_samples"), found, strict=True))
 
 

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from bert_jax.config.quantization import GROUP_SIZE, KEEP, TRAINED_MODES
 from bert_jax.data.diffusion import NOISE_SCHEDULES, NOISE_WEIGHTINGS
@@ -14,7 +14,7 @@ from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
 from bert_jax.data.finetuning.windows import LONG_TEXTS
 from bert_jax.data.invalid_rows import RULES
 from bert_jax.recipes.base import Key
-from bert_jax.recipes.model_keys import MODEL_KEYS
+from bert_jax.recipes.model_keys import model_keys
 from bert_jax.recipes.retrieval_definitions import (
     EMBEDDING_DATA,
     MULTI_VECTOR_DATA,
@@ -100,7 +100,7 @@ SHARED_KEYS = {
                      ("auto", "xla", "fused", "splash", "cudnn")),
     "reduce_dtype": Key("float32", "type in which devices sum gradients; bfloat16 (with dtype=bfloat16) halves that "
                         "traffic and gathers weights once a step", ("float32", "bfloat16")),
-    **MODEL_KEYS,
+    **model_keys(),
     "mesh.data": Key(-1, "number of copies of the parameters, each on its own fsdp * tensor devices; -1 = all "
                      "remaining devices"),
     "mesh.fsdp": Key(1, "devices over which a copy of parameters and optimizer state is sharded; -1 = all remaining "
@@ -359,8 +359,7 @@ MASKED_DIFFUSION_KEYS = _FINE_TUNING | _TABLE | {
     "data.noise_weighting": _NOISE_WEIGHTING,
     "data.packing": _PACKING,
 }  # fmt: skip
-# Task -> its keys.
-KEYS: Mapping[str, Mapping[str, Key]] = {
+_OF_TASK: Mapping[str, Mapping[str, Key]] = {
     "pretraining": SHARED_KEYS | PRETRAINING_KEYS,
     "electra": SHARED_KEYS | ELECTRA_KEYS,
     "diffusion_pretraining": SHARED_KEYS | DIFFUSION_PRETRAINING_KEYS,
@@ -377,6 +376,22 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "relation_extraction": SHARED_KEYS | RELATION_EXTRACTION_KEYS,
     "sequence_to_sequence": SHARED_KEYS | SEQUENCE_TO_SEQUENCE_KEYS,
 }
+
+
+class _Keys(Mapping[str, Mapping[str, Key]]):
+    """Task -> its keys, with those of families that were registered after this module was imported."""
+
+    def __getitem__(self, task: str) -> Mapping[str, Key]:
+        return {**_OF_TASK[task], **model_keys()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_OF_TASK)
+
+    def __len__(self) -> int:
+        return len(_OF_TASK)
+
+
+KEYS = _Keys()
 
 # Former name of a key -> its name, for the `config.json` of older runs and command lines written for them.
 RENAMED_KEYS: Mapping[str, str] = {"data.bad_rows": "data.invalid_rows"}

@@ -99,7 +99,8 @@ def get_config(directory="data"):
 A work directory, or the `config.json` in it, is a recipe too. *Not set* in a table means that the value comes from the
 model of `init_from` or, without one, from the size `model.size`.
 
-`make docs` generates this page from `bert_jax/recipes/definitions.py`.
+`make docs` generates this page from `bert_jax/recipes/definitions.py`, and the keys of models from the declarations of
+[`BertConfig`](api/config.md).
 """
 
 

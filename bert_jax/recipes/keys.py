@@ -9,7 +9,7 @@ from ml_collections import ConfigDict, config_dict
 from bert_jax.config import BertConfig
 from bert_jax.config.quantization import Quantization
 from bert_jax.recipes.definitions import KEYS
-from bert_jax.recipes.model_keys import MODEL_FIELDS
+from bert_jax.recipes.model_keys import model_fields
 
 
 def _recipe(task: str, defaults: Mapping[str, Any]) -> ConfigDict:
@@ -158,9 +158,9 @@ def model_config(recipe: ConfigDict, base: BertConfig | None = None, **changes: 
     Raises:
         InputError: the fields do not fit together.
     """
-    given = {name: recipe.model[name] for name in MODEL_FIELDS if recipe.model[name] is not None}
-    if recipe.model.vocab_size:
-        given["vocab_size"] = recipe.model.vocab_size
+    given = {name: recipe.model[name] for name in model_fields() if recipe.model.get(name) is not None}
+    if not given["vocab_size"]:
+        del given["vocab_size"]
     given |= changes
     if (q := recipe.quantization).mode:
         given["quantization"] = Quantization(q.mode, tuple(q.keep), q.group_size, stage="training")

@@ -105,7 +105,10 @@ def _from_json(path: str) -> ConfigDict:
     if not isinstance(task, str) or task not in RECIPES:
         raise InputError(f"{path}: expected the config.json of a run, with task one of {', '.join(RECIPES)}")
     recipe = RECIPES[task]()
+    known = flatten(recipe)
     for key, value in flatten(saved).items():
+        if value is None and key.startswith("model.") and key not in known:
+            continue  # a setting of a family that is not installed
         _set(recipe, _current_name(key), _tuples(value), repr(value))
     return recipe
 

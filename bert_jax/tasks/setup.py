@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import declared_settings
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
 from bert_jax.data.finetuning import splits as splitting
 from bert_jax.data.finetuning.batching import EvalSource, TrainSource, buckets_of, few_buckets
@@ -34,44 +35,6 @@ from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 _Row = TypeVar("_Row")
 MAX_STEPS = 2**31 - 1  # the step of a state is an int32
-# Fields of BertConfig that determine the shapes or the meaning of parameters.
-_SHAPING = (
-    "family",
-    "vocab_size",
-    "embedding_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_hidden_groups",
-    "inner_group_num",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "intra_bottleneck_size",
-    "key_query_shared_bottleneck",
-    "use_bottleneck_attention",
-    "num_feedforward_networks",
-    "trigram_input",
-    "norm",
-    "pooler_dense",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "task_type_vocab_size",
-    "position_embedding_type",
-    "rotary_value",
-    "token_dropout",
-    "position_buckets",
-    "max_relative_positions",
-    "share_att_key",
-    "norm_rel_ebd",
-    "conv_kernel_size",
-    "norm_bias",
-    "attention_bias",
-    "mlp_bias",
-    "head_bias",
-    "decoder_bias",
-    "tie_word_embeddings",
-)
 
 
 def compute(recipe: Any) -> Compute:
@@ -180,10 +143,10 @@ def config(recipe: Any, tokenizer: Tokenizer, loaded: Loaded | None) -> BertConf
     if "sep_token_id" in FAMILIES[recipe.model.family or (loaded.config.family if loaded else "bert")].keys:
         ids["sep_token_id"] = tokenizer.sep_id
     config = model_config(recipe, loaded.config if loaded else None, **ids, **sizes)
-    if config.embeddings.token_dropout and config.embeddings.mask_token_id != tokenizer.mask_id:
+    if config.setting("token_dropout") and config.setting("mask_token_id") != tokenizer.mask_id:
         if loaded:
             raise InputError(
-                f"config.tokenizer: expected the mask token to have id {config.embeddings.mask_token_id}, as "
+                f"config.tokenizer: expected the mask token to have id {config.setting('mask_token_id')}, as "
                 f"mask_token_id of the model says, found {tokenizer.mask_id}"
             )
         config = config.replace(mask_token_id=tokenizer.mask_id)
@@ -206,7 +169,7 @@ def config_without_data(recipe: Any, head: str) -> BertConfig:
 def _check_shapes(loaded: Loaded, config: BertConfig) -> None:
     """Raise InputError when a recipe changes the shapes or the meaning of the parameters of init_from."""
     settings_before, settings_after = loaded.config.settings(), config.settings()
-    for name in _SHAPING:
+    for name in (name for name, declared in declared_settings(BertConfig).items() if declared.shapes):
         before, after = settings_before.get(name), settings_after.get(name)
         if before != after:
             raise InputError(f"config.model.{name}: expected {before}, as in the model of init_from, found {after}")
@@ -223,10 +186,10 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
 
 def check_room(config: BertConfig, longest: int, what: str) -> None:
     """Raise InputError when there is no room for `longest` tokens with global attention, those of `what`."""
-    if 0 < config.attention.max_global_tokens < longest:
+    if 0 < config.setting("max_global_tokens", 0) < longest:
         raise InputError(
             f"config.model.max_global_tokens: expected at least {longest}, the tokens of {what}, "
-            f"found {config.attention.max_global_tokens}"
+            f"found {config.setting('max_global_tokens', 0)}"
         )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_layers import BottleneckConfig, ExpertsConfig
 from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling import Bert, Electra, EncoderDecoder
 
@@ -51,7 +50,7 @@ def step_flops(model: Bert | Electra | EncoderDecoder, batch: Mapping[str, Any])
             part.config, part.head, sequences, length, predictions,
             part.places_computed(length, sentences or 1, predictions),
         )
-        for part in model.parts
+        for part in model.models
         for sequences, length in shapes
     )  # fmt: skip
 
@@ -138,30 +137,33 @@ def forward_flops(
 ) -> float:
     """Return the model FLOPs of one forward pass, a third of `train_flops` with the same arguments."""
     hidden, width, heads = config.hidden_size, config.embedding_width, config.attention_width
-    inner, products = config.inner_size, (6 if config.feed_forward.gated else 4) * (config.layer.blocks_before_last + 1)
+    inner, blocks = config.inner_size, config.setting("num_feedforward_networks", 1)
+    products = (6 if config.feed_forward.gated else 4) * blocks
     last = length if last is None else last
     queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
     total = queries * inner * (4 * heads + products * config.intermediate_size)
     keys_and_values = 2 * (inner + config.value_input_size) * config.key_value_width
     total += config.num_hidden_layers * length * keys_and_values
-    if isinstance(part := config.layer, BottleneckConfig) and part.has_bottleneck:
+    if config.setting("intra_bottleneck_size"):
         of_keys = config.num_hidden_layers * length  # positions of bottlenecks that keys read
-        narrowed = of_keys if part.use_bottleneck_attention else queries
-        narrowed += 0 if part.use_bottleneck_attention or not part.key_query_shared_bottleneck else of_keys
+        reads_bottleneck = config.setting("use_bottleneck_attention")
+        narrowed = of_keys if reads_bottleneck else queries
+        narrowed += 0 if reads_bottleneck or not config.setting("key_query_shared_bottleneck") else of_keys
         total += 2 * (narrowed + queries) * hidden * inner
-    if isinstance(stack := config.stack, ExpertsConfig):
+    if any(config.has_experts):
         with_experts = sum(config.has_experts)
         fed = (with_experts - config.has_experts[-1]) * length + config.has_experts[-1] * last
-        more = 4 * (stack.moe_top_k - 1) * config.intermediate_size
-        total += fed * hidden * (2 * stack.num_experts + more)
+        more = 4 * (config.setting("moe_top_k") - 1) * config.intermediate_size
+        total += fed * hidden * (2 * config.setting("num_experts") + more)
     *keys, keys_of_last = (_keys(config, window, length) for window in config.windows)
-    total += (4 + 2 * len(config.attention.pos_att_type)) * heads * (length * sum(keys) + last * keys_of_last)
+    terms = len(config.setting("pos_att_type", ()))
+    total += (4 + 2 * terms) * heads * (length * sum(keys) + last * keys_of_last)
     if tokens := min(_global_tokens(config, head), length):
         each = 4 * length * hidden + 2 * tokens * hidden + 4 * tokens * length  # projections, and rows of their own
         total += heads * (config.num_hidden_layers * each + 4 * tokens * queries)
-    total += 2 * config.attention.conv_kernel_size * length * hidden**2
-    if width != hidden or config.embeddings.trigram_input:
-        total += 2 * length * width * hidden * (3 if config.embeddings.trigram_input else 1)
+    total += 2 * config.setting("conv_kernel_size", 0) * length * hidden**2
+    if width != hidden or config.setting("trigram_input"):
+        total += 2 * length * width * hidden * (3 if config.setting("trigram_input") else 1)
     if head in ("pretraining", "masked_lm", "sparse_embedding", DECODER_HEAD):
         transform = hidden if config.heads.head_transform else 0
         total += (
@@ -170,14 +172,14 @@ def forward_flops(
             * config.transform_width
             * (transform + config.vocab_size)
         )
-    if head == "question_answering" and config.heads.span_head == "feed_forward":
+    if head == "question_answering" and config.setting("span_head") == "feed_forward":
         total += 4 * length * hidden * config.intermediate_size
     of_tokens = head in ("token_classification", "question_answering", "replaced_token_detection")
     is_late = config.heads.classifier_pooling == "late" and head in ("sequence_classification", "multiple_choice")
     places = length if of_tokens or is_late else 1
     summary = config.summary_of(head)
     if head == "replaced_token_detection" or (
-        summary is not None and (summary != "pooler" or config.heads.pooler_dense)
+        summary is not None and (summary != "pooler" or config.setting("pooler_dense", True))
     ):
         total += 2 * places * hidden**2
     outputs = {
@@ -190,22 +192,23 @@ def forward_flops(
         "replaced_token_detection": 1,
     }
     total += 2 * places * hidden * outputs.get(head, 0)
-    projected = len(config.attention.pos_att_type) * config.num_hidden_layers * 2 * config.relative_span
-    return float(sequences * total + projected * 2 * hidden * heads)
+    distances = config.num_hidden_layers * config.attention.num_relative_embeddings(config.max_position_embeddings)
+    return float(sequences * total + terms * distances * 2 * hidden * heads)
 
 
 def _keys(config: BertConfig, window: int | None, length: int) -> float:
     """Return the mean number of keys that a query attends to, global tokens aside."""
     if config.attention.longest_full is not None and length > config.attention.longest_full:
-        ends = 2 * config.attention.block_size
+        ends = 2 * config.setting("block_size")
         return (
-            (length - ends) * (5 + config.attention.num_random_blocks) * config.attention.block_size + ends * length
+            (length - ends) * (5 + config.setting("num_random_blocks")) * config.setting("block_size") + ends * length
         ) / length
     return length if window is None else min(length, 2 * window + 1)
 
 
 def _global_tokens(config: BertConfig, head: str) -> int:
     """Return the number of tokens with global attention for which a forward pass has room."""
-    if not config.attention.max_global_tokens or head == "sequence_classification":
-        return min(config.attention.max_global_tokens, 1)
-    return config.attention.max_global_tokens if head in ("question_answering", "multiple_choice") else 0
+    most: int = config.setting("max_global_tokens", 0)
+    if not most or head == "sequence_classification":
+        return min(most, 1)
+    return most if head in ("question_answering", "multiple_choice") else 0

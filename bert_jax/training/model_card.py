@@ -60,7 +60,7 @@ def write_model_card(
         scores: the metrics of the finished model (`metrics.results_of`); those named `eval/...` are shown.
     """
     directory = storage.Path(directory)
-    model = job.task.model.parts[-1]
+    model = job.task.model.models[-1]
     title = f"{model.config.family} model for {recipe.task.replace('_', ' ')}"
     evaluated = {name.removeprefix("eval/"): value for name, value in scores.items() if name.startswith("eval/")}
     evaluated = {name: value for name, value in sorted(evaluated.items()) if math.isfinite(value)}

@@ -62,7 +62,7 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra | EncoderDecoder, mesh:
         for size in found:
             if size % parts:
                 raise InputError(f"mesh: expected {name} of a multiple of {parts} (data * fsdp) examples, found {size}")
-    for part in model.parts:
+    for part in model.models:
         for heads, what in (
             (part.config.num_attention_heads, "attention heads"),
             (part.config.key_value_heads, "heads of keys and values"),
@@ -74,7 +74,7 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra | EncoderDecoder, mesh:
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
     """Raise InputError when batches or heads do not divide over the mesh, or the recipe does not fit model or data."""
     check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
-    layers = min(part.config.num_parameter_rows for part in job.task.model.parts)
+    layers = min(part.config.num_parameter_rows for part in job.task.model.models)
     for name, count in (
         ("fresh_layers", recipe.fresh_layers),
         ("optimizer.frozen_layers", recipe.optimizer.frozen_layers),

@@ -319,6 +319,7 @@ PRINT_THEIR_OWN_WORDS = (
     "cli/describe.py",
     "recipes/describe.py",
     "notebook.py",  # in a cell
+    "config/describe.py",
     "families/describe.py",
 )
 

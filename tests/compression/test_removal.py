@@ -185,7 +185,7 @@ def test_a_longformer_keeps_the_windows_of_its_layers_and_the_projections_of_its
 def test_the_separator_is_renumbered():
     config, params = small("longformer", sep_token_id=7)
     smaller, _ = removal.keep_pieces(config, params, np.array([0, 1, 5, 7, 9]), 1)
-    assert (smaller.attention.sep_token_id, small("bert")[0].attention.sep_token_id) == (3, None)
+    assert (smaller.setting("sep_token_id"), small("bert")[0].setting("sep_token_id")) == (3, None)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,12 +5,15 @@ import json
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_attention import BlockSparseConfig, DisentangledConfig, GlobalTokensConfig
-from bert_jax.config.kinds_of_layers import TiedConfig
 from bert_jax.config.layers import GatedConfig, StackConfig
+from bert_jax.config.parts import PLACES, declared_settings, kinds_of
 from bert_jax.config.values import SIZES
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
+from bert_jax.families.albert.parts import TiedConfig
+from bert_jax.families.big_bird.parts import BlockSparseConfig
+from bert_jax.families.deberta.parts import DisentangledConfig
+from bert_jax.families.longformer.parts import GlobalTokensConfig
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -99,6 +102,32 @@ def test_what_a_family_cannot_say_is_refused():
         BertConfig.named("base", "robberta")
     with pytest.raises(InputError, match="model size 'tinny' is not known"):
         BertConfig.named("tinny", "modernbert")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_config_of_a_family_is_written_as_it_is_or_refused(family):
+    """Other parts, and settings that are None, so that `to_hf` never says less than the config, nor fails otherwise."""
+    config = BertConfig.named("tiny", family)
+    others = [{place: kind()} for place in PLACES for kind in kinds_of(place)]
+    optional = [name for name, field in declared_settings(BertConfig).items() if field.annotation.endswith("| None")]
+    others += [{name: None} for name in optional if name in config.settings()]
+    written = 0
+    for change in others:
+        try:
+            changed = config.replace(**change)
+            hf = changed.to_hf()
+        except InputError:
+            continue
+        assert BertConfig.from_hf(hf) == changed.replace(carried=()), change
+        written += 1
+    assert written >= len(PLACES)
+
+
+def test_null_as_the_base_of_local_layers_is_that_of_global_ones():
+    hf = BertConfig.named("tiny", "modernbert").to_hf()
+    del hf["rope_parameters"]
+    assert BertConfig.from_hf(hf | {"local_rope_theta": None}).positions.theta(64) == 160_000.0
+    assert BertConfig.from_hf({key: hf[key] for key in hf if key != "local_rope_theta"}).positions.theta(64) == 10_000.0
 
 
 def test_positions_are_counted_and_not_rows():

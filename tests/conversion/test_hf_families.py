@@ -15,9 +15,9 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
+from bert_jax.families.deberta.blocks import distance_rows
+from bert_jax.families.mpnet.modules import relative_buckets
 from bert_jax.head_names import EMBEDDING_HEADS
-from bert_jax.modeling.kernels.disentangled import distance_rows
-from bert_jax.modeling.relative_bias import relative_buckets
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
@@ -465,7 +465,7 @@ def test_the_files_of_debertas_authors(tmp_path, family):
               "mask_predictions.dense.weight": torch.zeros(48, 48)}  # fmt: skip
     torch.save(model.state_dict() | others, tmp_path / "pytorch_model.bin")
     ours, inputs = from_pretrained(tmp_path, head="masked_lm"), batch(model, "masked_lm", padded=False)
-    assert (ours.missing, ours.config.heads.legacy) == ((), False)
+    assert (ours.missing, ours.config.setting("legacy")) == ((), False)
     assert relative(ours(**inputs).logits, run(model, inputs).logits) < 1e-5
 
 

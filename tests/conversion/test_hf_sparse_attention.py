@@ -11,7 +11,7 @@ from bert_jax import from_pretrained
 from bert_jax.config import BertConfig
 from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.errors import InputError
-from bert_jax.modeling.kernels.block_sparse import random_blocks
+from bert_jax.families.big_bird.kernel import random_blocks
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")

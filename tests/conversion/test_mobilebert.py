@@ -9,11 +9,11 @@ from bert_jax import from_pretrained
 from bert_jax.compression import removal
 from bert_jax.compression.importance import measure_importance
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_attention import GlobalTokensConfig
-from bert_jax.config.kinds_of_layers import ExpertsConfig
 from bert_jax.config.quantization import Quantization
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
+from bert_jax.families.longformer.parts import GlobalTokensConfig
+from bert_jax.families.nomic_bert.parts import ExpertsConfig
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.quantized import dequantize_params, quantize_params
 from bert_jax.modeling.reconstruction import check_reconstruction

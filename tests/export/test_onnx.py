@@ -1,6 +1,6 @@
 """ONNX graphs of every family and head in onnxruntime, against the model in JAX."""
 
-import dataclasses
+import re
 from pathlib import Path
 
 import jax
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
+from bert_jax.config.parts import PLACES, declared_settings
 from bert_jax.config.positions import AbsoluteConfig, RotaryConfig
 from bert_jax.config.values import ACTIVATION_NAMES, LAYER_ACTIVATIONS, EmbeddingLayer
 from bert_jax.errors import InputError
 from bert_jax.export.signature import as_int64, example_inputs, forward, signature_of
-from bert_jax.families import FAMILIES
+from bert_jax.families import FAMILIES, import_parts
 from bert_jax.modeling import HEADS, Bert, Compute
 from bert_jax.modeling.embedding_heads import _LAYER_ACTIVATIONS
 from bert_jax.modeling.layers import ACTIVATIONS
@@ -251,7 +252,7 @@ WITHOUT_EFFECT = {
     "initializer_range", "problem_type", "id2label", "carried", "quantization", "family", "legacy",
     "gliner",  # a head that no format exports
 }  # fmt: skip
-# Those that only decide which parameters there are, and what `BertConfig` derives from others.
+# Those that only decide which parameters there are, and those that are read through methods of the parts.
 OF_PARAMETERS = {
     "stored_rotation", "contact_head", "num_key_value_heads",
     "norm_bias", "attention_bias", "mlp_bias", "mlp_up_bias", "head_bias", "decoder_bias", "tie_word_embeddings",
@@ -261,14 +262,16 @@ OF_PARAMETERS = {
     "norm_rel_ebd", "key_bias",
     "num_hidden_groups", "inner_group_num", "moe_every_n_layers", "embedding_projection",
     "wide_decoder", "qkv_bias", "unread_pooler", "attention_windows", "attention_type", "block_size",
-    "num_random_blocks",
+    "num_random_blocks", "intra_bottleneck_size", "num_feedforward_networks", "position_embedding_type", "rope_theta",
+    "local_rope_theta",
 }  # fmt: skip
 
 
-def test_every_switch_of_the_config_is_known_to_the_graph():
-    """A new switch of the encoder has to be built here too; this names it."""
+def test_every_setting_of_the_config_is_known_to_the_graph():
+    """A new setting of the encoder, or of a family's part, has to be built here too; this names it."""
     folder = Path(onnx_models.__file__).parent
     code = "".join(path.read_text() for path in folder.glob("*.py"))
-    fields = {field.name for field in dataclasses.fields(BertConfig)}
-    read = {name for name in fields if f"config.{name}" in code}
-    assert fields - read - WITHOUT_EFFECT - OF_PARAMETERS == set()
+    import_parts()
+    settings = declared_settings(BertConfig).keys() - PLACES
+    read = {name for name in settings if re.search(rf"[.\"]{name}\b", code)}
+    assert settings - read - WITHOUT_EFFECT - OF_PARAMETERS == set()

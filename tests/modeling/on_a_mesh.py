@@ -9,12 +9,12 @@ from jax.experimental import pallas
 
 from bert_jax import sharding
 from bert_jax.config import BertConfig
+from bert_jax.families.deberta import blocks
+from bert_jax.families.deberta.modules import attend_disentangled
 from bert_jax.modeling import Compute
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
-from bert_jax.modeling.backends import attend
-from bert_jax.modeling.disentangled import attend_disentangled
-from bert_jax.modeling.kernels import disentangled
+from bert_jax.modeling.backends import attend, split_heads
 from bert_jax.modeling.losses import vocabulary_cross_entropy
 
 
@@ -31,7 +31,7 @@ def gradients(backend, mesh, rate, keys=4):
     def run(q, k, v, up):
         plan = plan_attention(AttentionMask.of(None, segments), config, compute, 128, drops=rate > 0, maps=False)
         key = jax.random.key(3) if rate else None
-        out, pull = jax.vjp(lambda *qkv: attend(plan, qkv, config, key, compute)[0], q, k, v)
+        out, pull = jax.vjp(lambda *qkv: attend(plan, split_heads(qkv, config), config, key, compute)[0], q, k, v)
         return out, *pull(up)
 
     with jax.set_mesh(mesh):
@@ -40,7 +40,7 @@ def gradients(backend, mesh, rate, keys=4):
 
 def disentangled_gradients(mesh, shortest, backend="auto", head_size=4):
     """Of attention with relative positions, by XLA in blocks from a length of `shortest` on."""
-    disentangled._SHORTEST = shortest
+    blocks._SHORTEST = shortest
     size, compute = 4 * head_size, Compute(attention=backend, platform="" if backend == "auto" else "tpu")
     config = BertConfig.named(
         "tiny", "deberta-v2", hidden_size=size, num_attention_heads=4, max_position_embeddings=256

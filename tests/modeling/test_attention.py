@@ -16,7 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
-from bert_jax.modeling.backends import attend
+from bert_jax.modeling.backends import attend, split_heads
 from bert_jax.modeling.dropout import bits_of_scores
 from bert_jax.modeling.kernels import local
 
@@ -66,9 +66,11 @@ def results(backend, dtype, length, kind, *, heads=2, head_size=64, rate=0.0, wi
     @jax.jit
     def run(q, k, v, up):
         plan = plan_attention(visible, config, compute, length, drops=key is not None, maps=False)
-        out, pull = jax.vjp(
-            lambda q, k, v: attend(plan, (q, repeated(k), repeated(v)), config, key, compute)[0], q, k, v
-        )
+
+        def attended(q, k, v):
+            return attend(plan, split_heads((q, repeated(k), repeated(v)), config), config, key, compute)[0]
+
+        out, pull = jax.vjp(attended, q, k, v)
         return out, *pull(up * tokens[..., None].astype(up.dtype))
 
     return [np.asarray(array, np.float32) * tokens[..., None] for array in run(q, k, v, up)]
@@ -117,7 +119,7 @@ def test_shared_keys_are_not_repeated():
     config, compute = config_of(4, 16, keys=2), Compute()
     shapes = [jax.ShapeDtypeStruct((2, 24, heads * 16), jnp.float32) for heads in (4, 2, 2)]
     plan = plan_attention(AttentionMask(), config, compute, 24, drops=False, maps=False)
-    traced = jax.make_jaxpr(lambda *qkv: attend(plan, qkv, config, None, compute)[0])(*shapes)
+    traced = jax.make_jaxpr(lambda *qkv: attend(plan, split_heads(qkv, config), config, None, compute)[0])(*shapes)
     copies = [e for e in traced.eqns if e.primitive.name in ("broadcast_in_dim", "gather", "concatenate")]
     assert all(np.prod(e.outvars[0].aval.shape) < 2 * 24 * 4 * 16 for e in copies)
     products = [[v.aval.shape for v in e.invars] for e in traced.eqns if e.primitive.name == "dot_general"]

@@ -12,7 +12,7 @@ from bert_jax.config import BertConfig
 from bert_jax.modeling import Compute
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
-from bert_jax.modeling.backends import attend
+from bert_jax.modeling.backends import attend, split_heads
 
 LENGTH, HEAD = 64, 32
 KINDS = ("everything", "mask", "segments", "window")
@@ -39,7 +39,9 @@ def program(backend, kind, heads, shared):
 
     def run(query, key, value, cotangent):
         plan = plan_attention(mask, config, compute, LENGTH, drops=False, maps=False)
-        out, pull = jax.vjp(lambda *projected: attend(plan, projected, config, None, compute)[0], query, key, value)
+        out, pull = jax.vjp(
+            lambda *projected: attend(plan, split_heads(projected, config), config, None, compute)[0], query, key, value
+        )
         return out, *pull(cotangent)
 
     return run, arguments

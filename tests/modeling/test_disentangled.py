@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
+from bert_jax.families.deberta import blocks
 from bert_jax.modeling import Bert, Compute
-from bert_jax.modeling.kernels import disentangled
 
 LENGTH = 256  # two blocks
 CONFIG = BertConfig.named(
@@ -68,10 +68,10 @@ def assert_close(found, expected, within):
 def test_blocks_have_the_results_of_all_scores_at_once(monkeypatch, config, kind, drops):
     key = jax.random.key(3) if drops else None
     expected_gradient, expected = run(config, rows(kind), key)
-    monkeypatch.setattr(disentangled, "_SHORTEST", LENGTH)
+    monkeypatch.setattr(blocks, "_SHORTEST", LENGTH)
     called = []
     monkeypatch.setattr(
-        disentangled, "attention_in_blocks", lambda *a, f=disentangled.attention_in_blocks: called.append(1) or f(*a)
+        blocks, "attention_in_blocks", lambda *a, f=blocks.attention_in_blocks: called.append(1) or f(*a)
     )
     gradient, found = run(config, rows(kind), key, layers="scan" if kind == "packed" else "unroll")
     assert called
@@ -85,8 +85,8 @@ def test_devices_compute_blocks_of_their_parts(on_a_mesh):
 
 
 def test_attention_maps_and_other_lengths_need_all_scores(monkeypatch):
-    assert disentangled.supports(1024) and not disentangled.supports(1000) and not disentangled.supports(512)
-    monkeypatch.setattr(disentangled, "_SHORTEST", LENGTH)
+    assert blocks.supports(1024) and not blocks.supports(1000) and not blocks.supports(512)
+    monkeypatch.setattr(blocks, "_SHORTEST", LENGTH)
     bert = Bert(CONFIG)
     params = jax.jit(bert.init)(jax.random.key(0))
     maps = jax.jit(lambda p: bert.apply(p, **rows("full"), output_attentions=True))(params).attentions
@@ -95,7 +95,7 @@ def test_attention_maps_and_other_lengths_need_all_scores(monkeypatch):
 
 def temporaries(length, shortest, monkeypatch):
     """Bytes of the temporaries of a training step's forward and backward pass, as compiled."""
-    monkeypatch.setattr(disentangled, "_SHORTEST", shortest)
+    monkeypatch.setattr(blocks, "_SHORTEST", shortest)
     config = CONFIG.replace(max_position_embeddings=length, num_hidden_layers=1)
     bert = Bert(config)
 

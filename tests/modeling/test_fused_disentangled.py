@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.modeling import Compute, accelerators
+from bert_jax.families.deberta import fused, modules
+from bert_jax.families.deberta.modules import attend_disentangled
+from bert_jax.modeling import Compute
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
-from bert_jax.modeling.disentangled import attend_disentangled
-from bert_jax.modeling.kernels import fused_disentangled
 
 RATE = 0.3
 
@@ -29,7 +29,8 @@ def results(backend, dtype="float32", length=128, kind="mask", **fields):
     config, compute = config_of(**fields), Compute(dtype, attention=backend, platform="tpu")
     heads, size, random = config.num_attention_heads, config.head_size, np.random.default_rng(0)
     *qkv, up = (jnp.asarray(random.standard_normal((2, length, heads * size)), dtype) for _ in range(4))
-    kinds = zip(("c2p", "p2c"), random.standard_normal((2, 2 * config.relative_span, heads, size)), strict=True)
+    rows = config.attention.num_relative_embeddings(config.max_position_embeddings)
+    kinds = zip(("c2p", "p2c"), random.standard_normal((2, rows, heads, size)), strict=True)
     tables = tuple(
         jnp.asarray(table, dtype) if name in config.attention.pos_att_type else None for name, table in kinds
     )
@@ -63,7 +64,7 @@ def results(backend, dtype="float32", length=128, kind="mask", **fields):
     ids=lambda value: str(value),
 )
 def test_it_gives_the_numbers_of_xla(strided, options, interpreted, monkeypatch):
-    monkeypatch.setattr(fused_disentangled, "rotates_by_row", lambda kind: strided)
+    monkeypatch.setattr(fused, "rotates_by_row", lambda kind: strided)
     for found, expected in zip(results("fused", **options), results("xla", **options), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
 
@@ -72,8 +73,8 @@ def test_it_gives_the_numbers_of_xla(strided, options, interpreted, monkeypatch)
 def test_chips_rotate_rows_as_the_steps_do(first):
     x = jnp.arange(128 * 256, dtype=jnp.float32).reshape(128, 256)
     at_once, by_steps = (
-        jax.jit(functools.partial(fused_disentangled._rotated, form, first=first))(x)
-        for form in (fused_disentangled.Form(64, "float32", strided=strided) for strided in (True, False))
+        jax.jit(functools.partial(fused._rotated, form, first=first))(x)
+        for form in (fused.Form(64, "float32", strided=strided) for strided in (True, False))
     )
     np.testing.assert_array_equal(at_once, by_steps)
     np.testing.assert_array_equal(by_steps[5], np.roll(x[5], first + 5))
@@ -107,7 +108,7 @@ def test_devices_run_it_on_their_parts(on_a_mesh):
     ],
 )
 def test_auto_takes_it_where_it_fits(backend, length, chip, dtype, monkeypatch):
-    monkeypatch.setattr(accelerators, "device_kind", lambda: chip)
+    monkeypatch.setattr(modules, "device_kind", lambda: chip)
     compute = Compute(dtype, platform="tpu")
     found = plan_attention(AttentionMask(), config_of(rate=0.1), compute, length, drops=True, maps=False)
     assert found.backend == backend

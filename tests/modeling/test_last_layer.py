@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_layers import ExpertsConfig
+from bert_jax.families.big_bird.parts import BigBirdHeadsConfig
+from bert_jax.families.nomic_bert.parts import ExpertsConfig
 from bert_jax.modeling import Bert, Compute
 
 CONFIG = BertConfig.named("tiny", vocab_size=97, max_position_embeddings=24, num_hidden_layers=2)
@@ -143,7 +144,7 @@ def test_it_computes_what_is_read_and_no_more(head, changes, read):
 
 def test_a_pooler_of_masked_lm_reads_the_first_token_or_nothing():
     """BigBird's masked LM has a pooler: where the last layer computes masked positions alone, it has no output."""
-    config = CONFIG.replace(unread_pooler=True)
+    config = CONFIG.replace(heads=BigBirdHeadsConfig())
     model, inputs = Bert(config, "masked_lm", UNROLLED), padded()
     params = model.init(jax.random.key(0))
     whole = model.apply(params, **inputs)

@@ -9,9 +9,9 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.config.values import ACTIVATION_NAMES
+from bert_jax.families.esm.modules import masked_share
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.layers import ACTIVATIONS, gelu
-from bert_jax.modeling.other_embeddings import masked_share
 
 POINTS = np.concatenate((np.linspace(-12, 12, 4801), [-100.0, -0.0, 1e-30, 100.0]))
 

@@ -10,8 +10,8 @@ import pytest
 
 from bert_jax.config import BertConfig
 from bert_jax.config.gliner import GlinerConfig
-from bert_jax.config.kinds_of_layers import TiedConfig
 from bert_jax.errors import InputError
+from bert_jax.families.albert.parts import TiedConfig
 from bert_jax.modeling import HEADS, Bert, Compute
 from bert_jax.modeling.compute import matmul
 from bert_jax.modeling.dropout import dropout, random_bits

@@ -348,9 +348,7 @@ def test_the_parameter_tree_names_parameters():
     trees.append(Bert(of_electra, "replaced_token_detection").abstract_params())
     trees.append(Bert(config, "decoder").abstract_params())
     for family, head in (("big_bird", "question_answering"), ("esm", "encoder")):
-        trees.append(
-            Bert(BertConfig.named("tiny", family, vocab_size=8, contact_head=family == "esm"), head).abstract_params()
-        )
+        trees.append(Bert(BertConfig.named("tiny", family, vocab_size=8), head).abstract_params())
     assert shown <= set().union(*trees)
     assert jax.tree.leaves(trees)
 

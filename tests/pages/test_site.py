@@ -85,7 +85,8 @@ def test_arguments_and_attributes_of_the_reference_are_described(site):
     for page in (site / "api").rglob("*.html"):
         for item in re.findall(r'field-body">\s*<b><code>(.*?)</code></b>', page.read_text()):
             names.append(re.sub("<.*?>", "", item))
-    assert {"attention_bias", "prompt_name", "workdir"} <= set(names)
+    assert {"in_json", "prompt_name", "workdir"} <= set(names)
+    assert "<td><code>attention_bias</code></td>" in (site / "api" / "config" / "index.html").read_text()
     assert not [name for name in names if "," in name]
 
 

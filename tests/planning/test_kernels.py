@@ -10,11 +10,11 @@ from jax.sharding import SingleDeviceSharding
 
 from bert_jax import recipes, sharding, tasks
 from bert_jax.config import BertConfig
+from bert_jax.families.deberta.modules import attend_disentangled
 from bert_jax.modeling import Compute, losses
 from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import plan_attention
-from bert_jax.modeling.backends import attend
-from bert_jax.modeling.disentangled import attend_disentangled
+from bert_jax.modeling.backends import attend, split_heads
 from bert_jax.planning.hlo import HloModule
 from bert_jax.planning.plan import for_tpu
 from bert_jax.planning.slices import find_slice
@@ -42,7 +42,7 @@ def compile_attention(way, length, slice_name, rate=0.0, window=None, head_size=
     def run(q, k, v, up, ids):
         plan = plan_attention(AttentionMask(ids, ids, window), config, compute, length, drops=rate > 0, maps=False)
         key = jax.random.key(0) if rate else None
-        out, pull = jax.vjp(lambda *qkv: attend(plan, qkv, config, key, compute)[0], q, k, v)
+        out, pull = jax.vjp(lambda *qkv: attend(plan, split_heads(qkv, config), config, key, compute)[0], q, k, v)
         return out, *pull(up)
 
     return HloModule(jax.jit(run).lower(x, x, x, x, ids).compile().as_text())
@@ -91,7 +91,8 @@ def test_fused_disentangled_compiles_forward_and_backward(chip, length, dtype):
     compute, devices = Compute(dtype, attention="fused", platform="tpu"), find_slice(SMALL[chip]).devices[:1]
     with jax.set_mesh(sharding.make_mesh(devices=devices)):
         x, ids = (jax.ShapeDtypeStruct((2, length, *size), kind) for size, kind in (((256,), dtype), ((), jnp.int32)))
-        table = jax.ShapeDtypeStruct((2 * config.relative_span, 4, 64), dtype)
+        rows = config.attention.num_relative_embeddings(config.max_position_embeddings)
+        table = jax.ShapeDtypeStruct((rows, 4, 64), dtype)
 
         def run(projected, tables, up, ids):
             plan = plan_attention(AttentionMask(ids, ids), config, compute, length, drops=True, maps=False)

@@ -11,9 +11,10 @@ import pytest
 
 from bert_jax import recipes, tasks
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_layers import TiedConfig
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
+from bert_jax.families.albert.parts import TiedConfig
+from bert_jax.families.mpnet.parts import RelativeBiasConfig
 from bert_jax.inference import pipeline
 from bert_jax.modeling import Bert
 from bert_jax.modeling.reconstruction import check_reconstruction, init_decoder, reconstruction_losses
@@ -180,7 +181,10 @@ def test_recipes_that_do_not_fit(place, changes, message):
 
 def test_layers_that_are_no_decoder():
     check_reconstruction(BertConfig())
-    for name, value in (("relative_attention_buckets", 32), ("norm_placement", "pre"), ("stack", TiedConfig(1))):
+    others = {"norm_placement": "pre", "stack": TiedConfig(1)}
+    configs = {name: (BertConfig().replace(**{name: value}), value) for name, value in others.items()}
+    configs["relative_attention_buckets"] = (BertConfig(positions=RelativeBiasConfig()), 32)
+    for name, (config, value) in configs.items():
         message = f"{name}: expected .* for a decoder with the same layers, found {re.escape(str(value))}"
         with pytest.raises(InputError, match=message):
-            check_reconstruction(BertConfig().replace(**{name: value}))
+            check_reconstruction(config)

@@ -32,7 +32,7 @@ TASKS = {
 def job_of(directory, classes=None):
     model = from_pretrained(directory)
     part = SimpleNamespace(config=model.config, head=model.head)
-    task = SimpleNamespace(model=SimpleNamespace(parts=(part,)))
+    task = SimpleNamespace(model=SimpleNamespace(models=(part,)))
     return SimpleNamespace(task=task, tokenizer=model.tokenizer, num_steps=1234, classes=classes or {})
 
 

@@ -5,11 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_attention import DisentangledConfig
-from bert_jax.config.part import expect
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_layer_norm
-from bert_jax.modeling.kernels.disentangled import distance_rows
+from bert_jax.lazy import import_object
 
 
 class RelativePositions(NamedTuple):
@@ -32,10 +30,10 @@ def relative_positions(graph: OnnxGraph, params: dict[str, Any], config: BertCon
     if "layer_norm" in params:
         embeddings = _normed(embeddings, params["layer_norm"], config)
     longest = config.max_position_embeddings
-    most = expect(config.attention, DisentangledConfig).max_relative_positions or longest
-    by_distance = distance_rows(
-        longest, config.relative_span, expect(config.attention, DisentangledConfig).position_buckets, most
-    ).astype(np.int64)
+    most = config.setting("max_relative_positions") or longest
+    span, buckets = len(embeddings) // 2, config.setting("position_buckets")
+    distance_rows = import_object("bert_jax.families.deberta.blocks.distance_rows")
+    by_distance = distance_rows(longest, span, buckets, most).astype(np.int64)
     size = graph.size(graph.inputs["input_ids"], 1)
     middle = graph.constant([longest], np.int64)
     bounds = (graph.op("Sub", middle, size), graph.op("Add", middle, size))
@@ -43,7 +41,7 @@ def relative_positions(graph: OnnxGraph, params: dict[str, Any], config: BertCon
     orders = {"c2p": by_distance[::-1], "p2c": by_distance}
     rows = {
         kind: graph.op("Slice", graph.constant(np.append(orders[kind], orders[kind][-1]), np.int64), *bounds)
-        for kind in config.attention.pos_att_type
+        for kind in config.setting("pos_att_type", ())
     }
     return RelativePositions(embeddings, rows, size)
 
@@ -70,9 +68,9 @@ def add_position_terms(
         name: name of the layer.
         config: the architecture.
     """
-    for kind in config.attention.pos_att_type:
+    for kind in config.setting("pos_att_type", ()):
         own, common, x = ("position_key", "key", query) if kind == "c2p" else ("position_query", "query", key)
-        dense = params[common if expect(config.attention, DisentangledConfig).share_att_key else own]
+        dense = params[common if config.setting("share_att_key") else own]
         table = shared.embeddings @ np.asarray(dense["kernel"], np.float32)
         table = table + np.asarray(dense["bias"], np.float32) if "bias" in dense else table
         if kind == "p2c":
@@ -89,7 +87,7 @@ def add_position_terms(
 
 def score_scale(config: BertConfig) -> float:
     """Return the factor of attention scores: one over the root of the head size times the number of terms."""
-    return (config.head_size * (1 + len(config.attention.pos_att_type))) ** -0.5
+    return (config.head_size * (1 + len(config.setting("pos_att_type", ())))) ** -0.5
 
 
 def add_convolution(graph: OnnxGraph, x: str, y: str, params: dict[str, Any], config: BertConfig) -> str:
@@ -99,14 +97,11 @@ def add_convolution(graph: OnnxGraph, x: str, y: str, params: dict[str, Any], co
     shown = graph.op("Mul", x, graph.unsqueeze(graph.cast(mask), 2))
     kernel = graph.parameter("encoder.conv.kernel", np.asarray(params["kernel"]).T)
     bias = graph.parameter("encoder.conv.bias", params["bias"])
-    reach = config.attention.conv_kernel_size // 2
+    width = config.setting("conv_kernel_size")
+    reach = width // 2
     columns = graph.op("Transpose", shown, perm=[0, 2, 1])
-    columns = graph.op(
-        "Conv", columns, kernel, bias, kernel_shape=[config.attention.conv_kernel_size], pads=[reach, reach]
-    )
-    found = add_activation(
-        graph, graph.op("Transpose", columns, perm=[0, 2, 1]), expect(config.attention, DisentangledConfig).conv_act
-    )
+    columns = graph.op("Conv", columns, kernel, bias, kernel_shape=[width], pads=[reach, reach])
+    found = add_activation(graph, graph.op("Transpose", columns, perm=[0, 2, 1]), config.setting("conv_act"))
     return add_layer_norm(graph, graph.op("Add", y, found), params["layer_norm"], "encoder.conv.layer_norm", config)
 
 

@@ -6,7 +6,6 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_layers import BottleneckConfig, ExpertsConfig
 from bert_jax.config.part import expect
 from bert_jax.config.positions import RotaryConfig
 from bert_jax.export.onnx.disentangled import (
@@ -20,9 +19,8 @@ from bert_jax.export.onnx.experts import add_experts
 from bert_jax.export.onnx.graph import OnnxGraph
 from bert_jax.export.onnx.layers import add_activation, add_dense, add_layer_norm
 from bert_jax.export.onnx.questions import GlobalTokens, add_global_rows
-from bert_jax.modeling.other_embeddings import MASKED_SHARE
+from bert_jax.lazy import import_object
 from bert_jax.modeling.positions import alibi_slopes, sinusoids
-from bert_jax.modeling.relative_bias import relative_buckets
 
 WORDS = "embeddings.word_embeddings"  # name of the initializer
 
@@ -36,11 +34,11 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
     graph.prefix = "embeddings/"
     table = graph.parameter(WORDS, params["word_embeddings"]["embedding"])
     x = graph.op("Gather", table, graph.inputs["input_ids"], axis=0)
-    if config.embeddings.token_dropout:
+    if config.setting("token_dropout"):
         x = _without_masked(graph, x, config)
-    if config.embeddings.rescale_embeddings:
+    if config.setting("rescale_embeddings"):
         x = graph.op("Mul", x, graph.constant(config.hidden_size**0.5))
-    if config.embeddings.word_projection:
+    if config.setting("word_projection"):
         x = _projected_words(graph, x, params, config)
     if config.positions.kind in ("absolute", "sinusoidal"):
         x = graph.op("Add", x, _positions(graph, params, config))
@@ -56,16 +54,16 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
                 axis=0,
             )
         x = graph.op("Add", x, segments)
-    if config.embeddings.task_type_vocab_size:  # task 0
+    if config.setting("task_type_vocab_size"):  # task 0
         task = params["task_type_embeddings"]["embedding"][0]
         x = graph.op("Add", x, graph.parameter("embeddings.task_type_embeddings", task))
 
-    if config.embeddings.norm_after_projection:
+    if config.setting("norm_after_projection"):
         x = _projected(graph, x, params)
     if config.embeddings.embedding_norm:
         epsilon = config.norms.embedding_mlp_norm_eps
         x = add_layer_norm(graph, x, params["layer_norm"], "embeddings.layer_norm", config, epsilon)
-    return x if config.embeddings.norm_after_projection or config.embeddings.word_projection else _projected(
+    return x if config.setting("norm_after_projection") or config.setting("word_projection") else _projected(
         graph, x, params
     ), table
 
@@ -76,7 +74,7 @@ def _projected(graph: OnnxGraph, x: str, params: dict[str, Any]) -> str:
 
 def _projected_words(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
     """Project word embeddings `[B, S, E]` to `[B, S, D]`, with those of the next and the previous token if told so."""
-    if config.embeddings.trigram_input:
+    if config.setting("trigram_input"):
         pads = graph.constant([0, 1, 0, 0, 1, 0], np.int64)  # a token of 0 on either side
         is_token = graph.op("Greater", graph.inputs["attention_mask"], graph.constant(0, np.int64))
         x = graph.op("Mul", x, graph.cast(graph.unsqueeze(is_token, 2)))
@@ -91,13 +89,14 @@ def _projected_words(graph: OnnxGraph, x: str, params: dict[str, Any], config: B
 
 def _without_masked(graph: OnnxGraph, x: str, config: BertConfig) -> str:
     """Set the embeddings of masked tokens to 0, and scale the others by the share of tokens that are not masked."""
-    masked = graph.op("Equal", graph.inputs["input_ids"], graph.constant(config.embeddings.mask_token_id, np.int64))
+    masked = graph.op("Equal", graph.inputs["input_ids"], graph.constant(config.setting("mask_token_id"), np.int64))
     axis = graph.constant([1], np.int64)
     count = graph.op("ReduceSum", graph.cast(masked, np.float32), axis, keepdims=1)
     length = graph.op("ReduceSum", graph.cast(graph.inputs["attention_mask"], np.float32), axis, keepdims=1)
     share = graph.op("Div", count, graph.op("Max", length, graph.constant(1, np.float32)))
     kept = graph.op("Sub", graph.constant(1, np.float32), share)
-    scale = graph.op("Div", graph.constant(1 - MASKED_SHARE, np.float32), kept)
+    usual = 1 - import_object("bert_jax.families.esm.modules.MASKED_SHARE")
+    scale = graph.op("Div", graph.constant(usual, np.float32), kept)
     x = graph.op("Where", graph.unsqueeze(masked, 2), graph.constant(0), x)
     return graph.op("Mul", x, graph.cast(graph.unsqueeze(scale, 2)))
 
@@ -107,7 +106,7 @@ def _positions(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> 
     if config.positions.kind == "absolute":
         rows = params["position_embeddings"]["embedding"]
     else:
-        rows = sinusoids(config.max_position_embeddings, config.added_embedding_width)
+        rows = sinusoids(config.max_position_embeddings, config.embeddings.added_width(config.hidden_size))
     table = graph.parameter("embeddings.position_embeddings", rows)
     if not config.positions.position_offset:
         # A gather, not a slice: a sequence that is too long is an error of the runtime.
@@ -142,21 +141,20 @@ def add_encoder(
                 of_theta[theta] = _rotation(graph, theta, config.head_size, positions, speeds)
             rotations[window] = of_theta[theta]
     shared = None
-    if config.attention.pos_att_type:
+    if config.setting("pos_att_type"):
         shared = relative_positions(graph, params["relative_embeddings"], config)
     embeddings, layers = x, _layers(params, config)
-    bottleneck = config.layer if isinstance(config.layer, BottleneckConfig) and config.layer.has_bottleneck else None
     for i, (row, window) in enumerate(zip(config.parameter_rows, config.windows, strict=True)):
         graph.prefix = f"encoder/layers.{i}/"
         plan = (biases[window], rotations.get(window), shared, tokens)
         has_norm = config.norms.first_layer_norm or i > 0
         wide, inputs, layer = x, None, layers[row]
-        if bottleneck is not None:
-            x, inputs = _narrowed(graph, x, layer["bottleneck"], row, config, bottleneck)
+        if config.setting("intra_bottleneck_size"):
+            x, inputs = _narrowed(graph, x, layer["bottleneck"], row, config)
         x = _attention_block(graph, x, layer["attention"], plan, (row, has_norm), config, inputs)
-        for block in (*(f"ffn_{n}" for n in range(config.layer.blocks_before_last)), "mlp"):
+        for block in (*(f"ffn_{n}" for n in range(config.setting("num_feedforward_networks", 1) - 1)), "mlp"):
             x = _feed_forward(graph, x, layer[block], f"encoder.layers.{row}.{block}", config)
-        if bottleneck is not None:
+        if config.setting("intra_bottleneck_size"):
             x = graph.op("Add", _bottleneck(graph, x, layer["bottleneck"], "output", row), wide)
             x = _bottleneck_norm(graph, x, layer["bottleneck"], "output", row, config)
         if "conv" in params and i == 0:
@@ -176,7 +174,7 @@ def _layers(params: dict[str, Any], config: BertConfig) -> list[dict[str, Any]]:
 
 
 def _narrowed(
-    graph: OnnxGraph, x: str, params: dict[str, Any], row: int, config: BertConfig, bottleneck: BottleneckConfig
+    graph: OnnxGraph, x: str, params: dict[str, Any], row: int, config: BertConfig
 ) -> tuple[str, tuple[str, str]]:
     """Return the input of a layer's residual sums, `[B, S, I]`, and those of queries and keys and of values."""
 
@@ -184,9 +182,9 @@ def _narrowed(
         return _bottleneck_norm(graph, _bottleneck(graph, x, params, name, row), params, name, row, config)
 
     narrow = part("input")
-    if bottleneck.use_bottleneck_attention:
+    if config.setting("use_bottleneck_attention"):
         return narrow, (narrow, narrow)
-    return narrow, (part("query_key") if bottleneck.key_query_shared_bottleneck else x, x)
+    return narrow, (part("query_key") if config.setting("key_query_shared_bottleneck") else x, x)
 
 
 def _bottleneck(graph: OnnxGraph, x: str, params: dict[str, Any], part: str, row: int) -> str:
@@ -270,8 +268,7 @@ def _feed_forward(graph: OnnxGraph, x: str, params: dict[str, Any], name: str, c
 
     normed = norm(x) if pre else x
     if "experts" in params:
-        assert isinstance(config.stack, ExpertsConfig)
-        x = graph.op("Add", add_experts(graph, normed, params, name, config, config.stack), x)
+        x = graph.op("Add", add_experts(graph, normed, params, name, config), x)
         return x if pre else norm(x)
     y = add_dense(graph, normed, params["up"], f"{name}.up")
     if config.feed_forward.gated:
@@ -313,7 +310,7 @@ def _attention_bias(
 def _relative_bias(graph: OnnxGraph, table: np.ndarray, config: BertConfig) -> str:
     """Return the bias of relative positions, `[1, N, S, S]`, from the table `[buckets, N]`."""
     longest = config.max_position_embeddings
-    buckets = relative_buckets(longest, len(table))
+    buckets = import_object("bert_jax.families.mpnet.modules.relative_buckets")(longest, len(table))
     # Distances from 1 - longest to longest - 1: the last row backwards, then the first row.
     of_distances = np.concatenate([buckets[-1], buckets[0, 1:]])
     by_distance = graph.parameter("encoder.relative_attention_bias", np.asarray(table)[of_distances])

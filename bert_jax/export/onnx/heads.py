@@ -45,7 +45,7 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
         return {"logits": add_dense(graph, _pooler(graph, x, params, config), params["nsp"], "nsp")}
     if head == "replaced_token_detection":
         part = params["discriminator"]
-        if config.heads.discriminator_norm:
+        if config.setting("discriminator_norm"):
             x = graph.op("Add", x, graph.unsqueeze(_first(graph, x), 1))
             x = add_layer_norm(graph, x, part["layer_norm"], "discriminator.layer_norm", _head_norm(config))
         x = add_activation(graph, add_dense(graph, x, part["dense"], "discriminator.dense"), config.hidden_act)
@@ -54,14 +54,14 @@ def add_head(graph: OnnxGraph, x: str, table: str, params: dict[str, Any], confi
     if head in CLASSIFIERS:
         logits = add_dense(graph, x, params["classifier"], "classifier")
         return {"logits": _pool(graph, logits, "mean", _members(graph)) if _is_late(config, head) else logits}
-    if config.heads.span_head == "feed_forward":
+    if config.setting("span_head") == "feed_forward":
         part = params["span"]
         y = add_activation(graph, add_dense(graph, x, part["up"], "span.up"), config.hidden_act)
         y = graph.op("Add", add_dense(graph, y, part["down"], "span.down"), x)
         x = add_layer_norm(graph, y, part["layer_norm"], "span.layer_norm", _head_norm(config))
     both = add_dense(graph, x, params["qa_outputs"], "qa_outputs")
     logits = [graph.squeeze(part, -1) for part in graph.ops("Split", both, outputs=2, axis=-1)]
-    if config.heads.span_head == "feed_forward":
+    if config.setting("span_head") == "feed_forward":
         question = add_question_tokens(graph, config)
         logits = [add_penalty(graph, part, question) for part in logits]
     return dict(zip(("start_logits", "end_logits"), logits, strict=True))
@@ -76,7 +76,7 @@ def _pooler(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig
     first = _first(graph, x)
     return (
         graph.op("Tanh", add_dense(graph, first, params["pooler"]["dense"], "pooler.dense"))
-        if config.heads.pooler_dense
+        if config.setting("pooler_dense", True)
         else first
     )
 

@@ -35,9 +35,9 @@ def check_attention(config: BertConfig) -> None:
 
 
 def add_global_tokens(graph: OnnxGraph, config: BertConfig, head: str) -> GlobalTokens | None:
-    """Add the tokens with global attention of a head (`bert_jax.modeling.global_tokens`); None if it has none."""
+    """Add the tokens with global attention of a head; None if it has none."""
     heads = ("sequence_classification", "question_answering", "multiple_choice")
-    if not config.attention.max_global_tokens or head not in heads:
+    if not config.setting("max_global_tokens") or head not in heads:
         return None
     graph.prefix = "global_tokens/"
     is_token = graph.op("Greater", graph.inputs["attention_mask"], graph.constant(0, np.int64))
@@ -52,7 +52,7 @@ def add_global_tokens(graph: OnnxGraph, config: BertConfig, head: str) -> Global
             after = _count(graph, graph.op("Greater", found, graph.constant(0, np.int64)))
             chosen = graph.op("Greater", after, graph.constant(2, np.int64))
     chosen = graph.op("And", chosen, is_token)
-    most = graph.constant(config.attention.max_global_tokens, np.int64)
+    most = graph.constant(config.setting("max_global_tokens"), np.int64)
     chosen = graph.op("And", chosen, graph.op("LessOrEqual", _count(graph, chosen), most))
     bias = graph.op("Where", graph.unsqueeze(is_token, 1, 2), graph.constant(0), graph.constant(graph.lowest()))
     return GlobalTokens(chosen, bias, only_first)
@@ -108,7 +108,7 @@ def add_penalty(graph: OnnxGraph, logits: str, question: str) -> str:
 
 
 def _separator(graph: OnnxGraph, config: BertConfig) -> str:
-    return graph.constant(config.attention.sep_token_id, np.int64)
+    return graph.constant(config.setting("sep_token_id"), np.int64)
 
 
 def _places(graph: OnnxGraph) -> str:

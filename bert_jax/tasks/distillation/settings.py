@@ -130,7 +130,7 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
             f"found {student.num_attention_heads}; relations compare other numbers of heads"
         )
     for config in (student, teacher):
-        is_sparse = config.attention.attention_windows or config.attention.longest_full is not None
+        is_sparse = config.attention.sparse
         is_rotary, shares_keys = (
             config.positions.kind == "rotary",
             config.attention.num_key_value_heads is not None,

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.config.kinds_of_layers import ExpertsConfig, TiedConfig
 from bert_jax.conversion.huggingface import Loaded, load_pretrained
 from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.conversion.text_settings import TextSettings
@@ -108,13 +107,13 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
     for layer in layers:
         if layer >= count:
             raise InputError(f"{key}: expected layers of the teacher, 0 to {count - 1}, found {layer}")
-    if isinstance(config.stack, TiedConfig):
+    if groups := config.setting("num_hidden_groups"):
         raise InputError(
             f"{key}: expected a teacher whose layers have parameters of their own, found num_hidden_groups "
-            f"{config.stack.num_hidden_groups}, which ties them"
+            f"{groups}, which ties them"
         )
-    if isinstance(config.stack, ExpertsConfig):
-        raise InputError(f"{key}: expected a teacher without experts, found num_experts {config.stack.num_experts}")
+    if experts := config.setting("num_experts"):
+        raise InputError(f"{key}: expected a teacher without experts, found num_experts {experts}")
     student = config.replace(num_hidden_layers=len(layers))
     if not config.norms.first_layer_norm and layers[0]:
         raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "
@@ -143,7 +142,7 @@ def principal_embeddings(teacher: Teacher, student: BertConfig) -> Params:
     if width >= teacher.model.config.embedding_width:
         raise InputError(f"{key}: expected a student with embeddings narrower than the teacher's "
                          f"{teacher.model.config.embedding_width}, found {width}")  # fmt: skip
-    if student.embeddings.word_projection or teacher.model.config.embeddings.word_projection:
+    if student.setting("word_projection") or teacher.model.config.setting("word_projection"):
         raise InputError(f"{key}: expected word embeddings as wide as those of positions, found word_projection")
     expected = Bert(student, "encoder").abstract_params()["embeddings"]
     tables = {name: tree for name, tree in teacher.params["embeddings"].items() if name.endswith("_embeddings")}

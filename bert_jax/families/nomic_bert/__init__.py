@@ -1,0 +1,1 @@
+"""Nomic BERT, dense and with experts."""
