@@ -25,8 +25,6 @@ EMBEDDING_HEADS = ("sentence_embedding", "sparse_embedding", "multi_vector")
 DECODER_HEAD = "decoder"  # of a decoder (`bert_jax.modeling.EncoderDecoder`), which is no model by itself
 ENCODER_DECODER_HEAD = "encoder_decoder"  # of `bert_jax.modeling.EncoderDecoder`, which writes texts
 GLINER_HEAD = "zero_shot_ner"  # of a GLiNER; no class of transformers has it either
-# Those that have a pooler which they do not read, in families with `unread_pooler`.
-WITH_UNREAD_POOLER = ("masked_lm", "sequence_classification", "token_classification")
 # Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
 CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
 NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # whose classes have names

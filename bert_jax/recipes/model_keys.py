@@ -25,7 +25,8 @@ def model_fields() -> dict[str, Key]:
 
 def model_keys() -> dict[str, Key]:
     """Return the keys of recipes that describe a model."""
-    return _OWN | {f"model.{name}": key for name, key in model_fields().items()} | _OWN
+    fields = {f"model.{name}": key for name, key in model_fields().items()}
+    return _OWN | {name: key for name, key in fields.items() if name not in _OWN}
 
 
 def _key(setting: Setting) -> Key:

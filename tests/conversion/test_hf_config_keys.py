@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is instal
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
 
 HEAD = "sequence_classification"
-# Families of which transformers has no class.
+# Families without a class in transformers.
 NOT_OF_TRANSFORMERS = ("jina-bert", "jina-bert-qk", "nomic-moe")
 QUICK = {
     "layer_norm_eps": 0.25, "hidden_act": "quick_gelu", "num_attention_heads": 6, "is_decoder": True,

@@ -6,9 +6,9 @@ from bert_jax.config.attention import AttentionConfig
 from bert_jax.config.embeddings import EmbeddingsConfig
 from bert_jax.config.fields import setting
 from bert_jax.config.heads import HeadsConfig
-from bert_jax.head_names import WITH_UNREAD_POOLER
 
 _MODULES = "bert_jax.families.big_bird.modules"
+_WITH_UNREAD_POOLER = ("masked_lm", "sequence_classification", "token_classification")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,4 +71,4 @@ class BigBirdHeadsConfig(HeadsConfig):
         return "bert_jax.families.big_bird.span_head.SpanAfterQuestionHead" if own else super().head(name)
 
     def has_unread_pooler(self, head: str) -> bool:
-        return self.unread_pooler and head in WITH_UNREAD_POOLER
+        return self.unread_pooler and head in _WITH_UNREAD_POOLER

@@ -14,7 +14,7 @@ MASKED_SHARE = 0.15 * 0.8
 
 
 class RescaledEmbeddings(Embeddings):
-    """Embeddings of which those of the mask token are 0, and the others scaled as if these had been dropped out."""
+    """Embeddings that are 0 for the mask token, and scaled for other tokens as if those had been dropped out."""
 
     def words(self, input_ids: jax.Array, mask: AttentionMask, compute: Compute) -> jax.Array:
         x = super().words(input_ids, mask, compute)
