@@ -57,7 +57,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed
-	$(BIN)/python -m bert_jax.recipes.describe > docs/recipes.md
+	$(BIN)/python -m bert_jax.recipes.page > docs/recipes.md
 	$(BIN)/python -m bert_jax.config.describe > docs/api/config.md
 	$(BIN)/python -m bert_jax.families.describe > docs/model_files.md
 	$(BIN)/python -m bert_jax.cli.describe > docs/command_line.md

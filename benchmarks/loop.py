@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
 from benchmarks.turns import append
-from bert_jax import recipes, sharding, tasks, training
+from bert_jax import jobs, recipes, sharding, training
 from bert_jax.data.corpora.sources import Corpus, open_corpus
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.process import keep_freed_memory
@@ -91,7 +91,7 @@ def _recipe(directory: Path, steps: int) -> ConfigDict:
 
 def _steps_alone(recipe: ConfigDict) -> Callable[[int], None]:
     """Return a function that runs some steps of the recipe on batches that are on the device already."""
-    mesh, job = sharding.make_mesh(**recipe.mesh), tasks.build(recipe)
+    mesh, job = sharding.make_mesh(**recipe.mesh), jobs.build(recipe)
     program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
     state = initial_state(job, program.optimizer, recipe.seed, program.like, recipe.fresh_layers)
     source = DeviceSource(

@@ -13,7 +13,7 @@ from bert_jax import parameter_sharding, sharding
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
 from bert_jax.process import MemoryBound, keep_freed_memory
-from bert_jax.tasks.pretraining import PretrainingTask
+from bert_jax.tasks.pretraining.task import PretrainingTask
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.state import abstract_state, init_state
 from bert_jax.training.step import jit_train_step, make_train_step

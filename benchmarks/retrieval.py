@@ -168,7 +168,7 @@ def _lowered(model: Path, workdir: Path) -> Path:
 
 
 def _evaluate(model: Path, beir: Path, reranker: Path | None, dtype: str) -> dict[str, float]:
-    from bert_jax.evaluation.search import evaluate_search
+    from bert_jax.tasks.embedding.search.evaluation import evaluate_search
 
     return evaluate_search(model, beir, top_k=_TOP, metric_names=_METRICS, reranker=reranker or "",
                            rerank_top_k=_RERANKED, dtype=dtype)  # fmt: skip
@@ -178,9 +178,9 @@ def _bm25(beir: Path, reranker: Path | None, dtype: str) -> dict[str, float]:
     """Return the metrics of BM25 (bm25s: Lucene's formula, English stop words)."""
     import bm25s
 
-    from bert_jax.data.retrieval_sets import read_retrieval_set
-    from bert_jax.evaluation.search import rerank, score_rankings
     from bert_jax.inference import pipeline
+    from bert_jax.tasks.embedding.search.data import read_retrieval_set
+    from bert_jax.tasks.embedding.search.evaluation import rerank, score_rankings
 
     given = read_retrieval_set(beir, "test")
     names, texts = zip(*given.documents(), strict=True)

@@ -211,8 +211,8 @@ class Questions(Contestant):
         return padded
 
     def run(self) -> tuple[float, int]:
-        from bert_jax.data.finetuning.squad import read_questions
-        from bert_jax.metrics.squad import squad_scores
+        from bert_jax.tasks.question_answering.data import read_questions
+        from bert_jax.tasks.question_answering.metrics import squad_scores
 
         self.train(self.windows(self.questions))
         best = {row["id"]: (-np.inf, "") for row in self.dev}

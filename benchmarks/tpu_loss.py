@@ -14,7 +14,7 @@ from bert_jax import sharding
 from bert_jax.modeling import Compute, losses
 from bert_jax.planning.hlo import HloModule
 from bert_jax.planning.slices import find_slice
-from bert_jax.training.flops import peak_flops
+from bert_jax.training.peaks import peak_flops
 
 VOCABULARY = 30_592  # 30,522, filled up to a multiple of 128
 ROWS = 16  # sequences of a chip

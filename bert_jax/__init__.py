@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bert_jax.families import register_family
     from bert_jax.inference import PretrainedModel, from_pretrained, pipeline
     from bert_jax.modeling import Bert, BertOutput, Compute
+    from bert_jax.tasks.registering import register_task
     from bert_jax.tokenization import Tokenizer, load_tokenizer
     from bert_jax.training import train
 
@@ -27,11 +28,12 @@ _PUBLIC = {
     "pipeline": "bert_jax.inference",
     "load_tokenizer": "bert_jax.tokenization",
     "register_family": "bert_jax.families",
+    "register_task": "bert_jax.tasks.registering",
     "train": "bert_jax.training",
 }
 # Subpackages of the documented API, which are attributes too, without an import of their own.
-_PACKAGES = ("conversion", "data", "evaluation", "export", "families", "inference", "modeling", "planning",
-             "recipes", "serving", "storage", "tokenization", "training")  # fmt: skip
+_PACKAGES = ("conversion", "data", "evaluation", "export", "families", "inference", "metrics", "modeling", "planning",
+             "recipes", "serving", "storage", "tasks", "tokenization", "training")  # fmt: skip
 __all__ = [
     "Bert",
     "BertConfig",
@@ -44,6 +46,7 @@ __all__ = [
     "load_tokenizer",
     "pipeline",
     "register_family",
+    "register_task",
     "train",
 ]
 

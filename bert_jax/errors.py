@@ -4,7 +4,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_MESSAGE = 500  # most characters of an error or of a line of a log
@@ -110,16 +110,21 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def did_you_mean(name: str, choices: Iterable[str]) -> str:
+def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
     """Return `"; did you mean 'x'?"` for the choice that `name` probably means, or the choices if none is similar.
 
     Names of other libraries for a choice take precedence over similar spelling. Names that differ only in digits, such
     as v4 and v7, are not similar.
+
+    Args:
+        name: what the user wrote.
+        choices: the names that there are.
+        synonyms: choice -> its names in other libraries, separated by spaces, beside those of `bert_jax.synonyms`.
     """
     from bert_jax.synonyms import names_here
 
     choices = sorted(choices)
-    near = names_here(name, choices) if len(name) <= _MAX_CHOICES else []
+    near = names_here(name, choices, synonyms) if len(name) <= _MAX_CHOICES else []
     if not near and len(name) <= _MAX_CHOICES:
         alike = [choice for choice in choices if not _differ_in_digits(name, choice)]
         near = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)

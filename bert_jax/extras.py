@@ -3,8 +3,6 @@
 import importlib
 import importlib.metadata
 import json
-import urllib.parse
-import urllib.request
 from typing import Any
 
 from bert_jax.errors import InputError
@@ -15,6 +13,9 @@ def how_to_install(extra: str) -> str:
 
     A name alone would be looked up on an index, where a package of that name may be somebody else's.
     """
+    import urllib.parse
+    import urllib.request  # takes as long as the rest of the command line
+
     package = f"bert-jax[{extra}]"
     try:
         installed = importlib.metadata.distribution("bert-jax")

@@ -1,6 +1,7 @@
 """Imports on first use: of a module, of the attributes of a package, and of the entries of a registry."""
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -26,8 +27,10 @@ class LazyModule:
         return getattr(importlib.import_module(self._name), name)
 
 
-def lazy_attributes(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package that imports another module when one of its names is first used.
+def lazy_attributes(
+    package: str, modules: Mapping[str, tuple[str, ...]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package that imports a module when one of its names is first used.
 
     Args:
         package: `__name__` of the package, or of a module.
@@ -40,7 +43,7 @@ def lazy_attributes(package: str, modules: Mapping[str, tuple[str, ...]]) -> Cal
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(module_of[name]), name)
 
-    return attribute
+    return attribute, lambda: sorted({*vars(sys.modules[package]), *module_of})
 
 
 class LazyRegistry(Mapping[str, _T]):

@@ -68,12 +68,19 @@ def param_specs(tree: Any) -> Any:
 def param_shardings(mesh: Mesh, tree: Any) -> Any:
     """Return the NamedSharding of every leaf of `tree` on `mesh`; an indivisible vocabulary is not split.
 
+    Arrays in an optimizer's state (`opt_state`) whose path has no row in AXES are not split.
+
     Raises:
         InputError: another axis is not divisible; the message names the parameter, its shape and the mesh axis.
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
-        axes = list(logical_axes(path, len(leaf.shape)))
+        try:
+            axes = list(logical_axes(path, len(leaf.shape)))
+        except ValueError:
+            if getattr(path[0], "name", "") != "opt_state":
+                raise
+            axes = [None] * len(leaf.shape)
         for i, axis in enumerate(axes):
             parts = axis_parts(mesh, axis)
             if leaf.shape[i] % parts == 0:

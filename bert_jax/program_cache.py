@@ -13,11 +13,8 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import re
 import secrets
 import stat
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +23,9 @@ from bert_jax.errors import logger
 log = logger(__name__)
 
 _PACKAGE = os.path.dirname(__file__)
-_LIMIT = 2 << 30  # bytes of entries; beyond it, the least recently used ones are removed
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
-_MARKER = b"bert_jax cache\n"  # the first bytes of an entry, before the hash of its content
+MARKER = b"bert_jax cache\n"  # the first bytes of an entry, before the hash of its content
 _HASH_BYTES = 32
-_ENTRY = re.compile(r"[0-9a-f]{32}")
-_PARTIAL = re.compile(r"\.[0-9a-f]{32}\.[0-9a-f]{16}\.partial")
-_PARTIAL_SECONDS = 3600  # a temporary file that is older than this was left by a killed process
-_ENTRY_OF_JAX = re.compile(r"[\w.-]+-[0-9a-f]{64}-(cache|atime)")
 _PACKAGES = ("jax", "jaxlib", "flax", "numpy", "ml_dtypes")  # that determine what a program computes, beside our own
 # Parts of the names of JAX's options that no program depends on.
 _IRRELEVANT_OPTIONS = ("cache", "log", "platforms")
@@ -143,8 +135,8 @@ def read_entry(name: str) -> bytes | None:
             entry = file.read()
     except OSError:
         return None
-    head, content = entry[: len(_MARKER) + _HASH_BYTES], entry[len(_MARKER) + _HASH_BYTES :]
-    if head != _MARKER + hashlib.sha256(content).digest():
+    head, content = entry[: len(MARKER) + _HASH_BYTES], entry[len(MARKER) + _HASH_BYTES :]
+    if head != MARKER + hashlib.sha256(content).digest():
         return None
     with contextlib.suppress(OSError):  # a cache that this user may only read
         os.utime(folder / name)
@@ -161,58 +153,13 @@ def write_entry(name: str, content: bytes) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(_MARKER + hashlib.sha256(content).digest() + content)
+                file.write(MARKER + hashlib.sha256(content).digest() + content)
             os.replace(partial, folder / name)
         finally:
             partial.unlink(missing_ok=True)
-    remove_oldest(folder)
+    from bert_jax.cache_limit import remove_oldest
 
-
-def remove_oldest(folder: Path, limit: int = _LIMIT) -> None:
-    """Remove the least recently used entries until the remaining ones take at most `limit` bytes.
-
-    In the directory of the user's cache, which is of this package alone, JAX's own entries count too. A file that
-    neither we nor JAX wrote is neither counted nor removed.
-    """
-    with contextlib.suppress(OSError):
-        found = list(_entries(folder))
-        if folder.parent == default_directory():
-            found += _entries_of_jax(folder.parent)
-        found.sort(key=lambda one: max(one[0].st_atime, one[0].st_mtime))
-        total = sum(info.st_size for info, _ in found)
-        for info, path in found:
-            if total <= limit:
-                return
-            with contextlib.suppress(OSError):  # another process has removed it
-                os.unlink(path)
-            total -= info.st_size
-
-
-def _entries(folder: Path) -> Iterator[tuple[os.stat_result, str]]:
-    """Yield our entries in a directory, and remove the temporary files that killed processes left there."""
-    for file in os.scandir(folder):
-        if not file.is_file(follow_symlinks=False):
-            continue
-        with contextlib.suppress(OSError):  # another process has removed it
-            if _ENTRY.fullmatch(file.name) and _first_bytes(file.path) == _MARKER:
-                yield file.stat(), file.path
-            elif (
-                _PARTIAL.fullmatch(file.name)
-                and _MARKER.startswith(_first_bytes(file.path))
-                and time.time() - file.stat().st_mtime > _PARTIAL_SECONDS
-            ):
-                os.unlink(file.path)
-
-
-def _first_bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(len(_MARKER))
-
-
-def _entries_of_jax(folder: Path) -> Iterator[tuple[os.stat_result, str]]:
-    for file in os.scandir(folder):
-        if _ENTRY_OF_JAX.fullmatch(file.name) and file.is_file(follow_symlinks=False):
-            yield file.stat(), file.path
+    remove_oldest(folder, MARKER, of_jax=folder.parent == default_directory())
 
 
 @functools.cache

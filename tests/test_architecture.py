@@ -18,23 +18,26 @@ RECIPES = sorted((ROOT / "configs").glob("*.py"))
 MOST_LINES = 400
 
 # Each part imports only from the parts before it. A family's file is a part of its own, which the registry in
-# `families/__init__.py` imports by name.
+# `families/__init__.py` imports by name; a task's folder another, which that in `tasks/__init__.py` does.
 ORDER = (
-    "version", "lazy", "forks", "process", "compilers", "synonyms", "errors", "extras", "notebook", "program_cache",
-    "storage", "model_files", "head_names", "families", "config", "sharding", "parameter_sharding", "modeling",
-    "tokenization", "data", "conversion", "family", "recipes", "inference", "reports", "metrics", "tasks",
-    "evaluation", "training", "compression", "export", "planning", "serving", "demo", "cli", "__main__",
+    "version", "lazy", "forks", "process", "compilers", "synonyms", "errors", "extras", "notebook", "cache_limit",
+    "program_cache", "registry", "storage", "model_files", "head_names", "tasks", "families", "config", "sharding",
+    "parameter_sharding", "modeling", "tokenization", "data", "conversion", "family", "recipes", "inference", "reports",
+    "metrics", "jobs", "evaluation", "training", "compression", "export", "planning", "serving", "demo", "cli", "task",
+    "__main__",
 )  # fmt: skip
 
 
 def part_of(path):
-    """`bert_jax/tasks/base.py` -> `tasks`; `bert_jax/sharding.py` -> `sharding`; a family's file -> `family`."""
+    """`bert_jax/jobs/base.py` -> `jobs`; `bert_jax/sharding.py` -> `sharding`; a family's file -> `family`."""
     return part_of_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
 
 
 def part_of_module(name):
-    """`bert_jax.tasks.base.Task` -> `tasks`; `bert_jax.families.roberta` -> `family`."""
+    """`bert_jax.jobs.base.Task` -> `jobs`; `bert_jax.families.roberta` -> `family`; a task's folder -> `task`."""
     part, *further = name.split(".")[1:]
+    if part == "tasks" and {*further[:1]} & TASK_FOLDERS:
+        return "task"
     return "family" if part == "families" and {*further[:1]} & FAMILY_FILES else part
 
 
@@ -42,6 +45,9 @@ def part_of_module(name):
 FAMILY_FILES = {path.stem for path in (PACKAGE / "families").iterdir() if path.stem[:1] != "_"} - {
     "base", "describe", "names",
 }  # fmt: skip
+
+TASK_FOLDERS = {path.name for path in (PACKAGE / "tasks").iterdir() if (path / "__init__.py").exists()}
+BASE_TASKS = {"pretraining", "classification"}  # others may build on these
 
 
 def imports(path, nodes=ast.walk):
@@ -68,13 +74,25 @@ def test_imports_run_one_way(path):
                 if other == part == "family":
                     family = name.split(".")[2]
                     assert family == "bert" or family in path.parts, f"{path}: a family imports {name}"
+                elif other == part == "task":
+                    task = name.split(".")[2]
+                    assert task in BASE_TASKS or task in path.parts, f"{path}: a task imports {name}"
                 else:
-                    assert other != "family", f"{path} imports {name}: families are found by name"
+                    assert other not in ("family", "task"), f"{path} imports {name}: it is found by name"
 
 
+_TASK_FILES = ("tasks/*/task.py", "tasks/*/*/task.py", "tasks/masked_diffusion/pretraining.py")
 # Names that each module of a registry defines: name -> (the modules that may define it, the registry).
 INTERFACES = {
-    **dict.fromkeys(("HEAD", "build", "abstract_task"), (("tasks/*.py",), "tasks.TASKS")),
+    "HEAD": (_TASK_FILES, "tasks.TASKS"),
+    "synthetic_rows": (("tasks/*/*.py", "tasks/*/*/task.py"), "recipes.RECIPES"),
+    "build": ((*_TASK_FILES, "jobs/__init__.py"), "tasks.TASKS"),
+    "KEYS": (("recipes/keys.py", "tasks/*/*recipe.py", "tasks/*/*/recipe.py"), "recipes.KEYS"),
+    "RECIPE": (("tasks/*/*recipe.py", "tasks/*/*/recipe.py"), "recipes.RECIPES"),
+    "check": (("tasks/*/recipe.py",), "recipes.RECIPES"),
+    "examples_of_model": (("tasks/*/examples.py", "tasks/*/*/examples.py"), "tasks.TASKS"),
+    "TASK": (("tasks/*/__init__.py",), "tasks.TASKS"),
+    "add_verbs": (("cli/*.py", "tasks/*/*.py", "tasks/*/*/verb.py"), "cli"),
     **dict.fromkeys(
         ("open_tensors", "begins", "renamed", "write"),
         (("conversion/formats/*.py",), "conversion.weights.WEIGHT_FORMATS"),
@@ -85,7 +103,6 @@ INTERFACES = {
     ),
     "supports": (("modeling/kernels/*.py", "families/deberta/blocks.py"), "modeling.attention_plan"),
     "FILES": (("model_files/*.py",), "model_files.describe"),
-    "add_verbs": (("cli/*.py",), "cli"),
     "main": (("__main__.py", "cli/__init__.py", "demo.py"), "the entry points"),
 }
 
@@ -136,6 +153,7 @@ READ_THEIR_OWN_FILES = {
     "data/corpora/python_docs.py",
     "process.py",
     "program_cache.py",
+    "cache_limit.py",
 }  # of this machine
 FILE_CALLS = {
     "listdir",
@@ -281,7 +299,7 @@ def test_there_are_recipes():
 def test_a_recipe_resolves_and_says_its_command(path):
     recipe = recipes.load_recipe(str(path))
     recipes.resolve(recipe)
-    verb = "pretrain" if recipe.task in recipes.PRETRAINING else "finetune"
+    verb = "pretrain" if recipes.is_pretraining(recipe) else "finetune"
     if any(weight for term, weight in recipe.distillation.weights.items() if term != "labels"):
         verb = "distill"
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
@@ -325,8 +343,9 @@ REMOVAL = {
     "data/pretraining/steps.py": {"begin", "finish"},
     "export/onnx/files.py": {"write_onnx_files"},  # within a directory that is being written
     "export/onnx/int8.py": {"_with_int8_words"},  # the same
-    "inference/index_files.py": {"drop"},  # the same
-    "program_cache.py": {"write_entry", "remove_oldest", "_entries"},
+    "tasks/embedding/index_files.py": {"drop"},  # the same
+    "program_cache.py": {"write_entry"},
+    "cache_limit.py": {"remove_oldest", "_entries"},
     "storage/claims.py": {"__enter__"},
     "storage/object_directories.py": {"remove_object", "remove_tree", "move"},  # behind those of `storage/paths.py`
     "storage/paths.py": {"unlink", "rmtree", "rmdir", "rename", "replace"},

@@ -8,10 +8,10 @@ from bert_jax.errors import MAX_MESSAGE, InputError, did_you_mean, printable
 from bert_jax.families import FAMILIES
 from bert_jax.head_names import HEADS
 from bert_jax.inference.pipelines import PIPELINES
-from bert_jax.metrics.scores import METRICS
+from bert_jax.metrics import METRICS
 from bert_jax.planning.slices import CHIPS
-from bert_jax.recipes import OPTIMIZER_CHOICES, RECIPES, SCHEDULE_CHOICES
-from bert_jax.recipes.definitions import KEYS
+from bert_jax.recipes import OPTIMIZERS, RECIPES, SCHEDULES
+from bert_jax.recipes.keys import KEYS
 from bert_jax.recipes.shipped import recipe_names
 from bert_jax.synonyms import _OTHER_NAMES
 
@@ -53,8 +53,8 @@ def test_a_long_list_of_choices_is_cut():
         ("mlm", PIPELINES, "; did you mean 'fill-mask'?"),
         ("qa", PIPELINES, "; did you mean 'question-answering'?"),
         ("ner", RECIPES, "; did you mean 'token_classification'?"),
-        ("adam", OPTIMIZER_CHOICES, "; did you mean 'adamw'?"),
-        ("inverse_sqrt", SCHEDULE_CHOICES, "; did you mean 'rsqrt'?"),
+        ("adam", OPTIMIZERS, "; did you mean 'adamw'?"),
+        ("inverse_sqrt", SCHEDULES, "; did you mean 'rsqrt'?"),
         ("v5", CHIPS, "; did you mean 'v5e' or 'v5p'?"),
         ("Trillium", CHIPS, "; did you mean 'v6e'?"),
         ("--output", ["--out", "--model"], "; did you mean '--out'?"),
@@ -77,7 +77,8 @@ def test_every_name_of_the_table_is_one_that_there_is():
     known = (
         keys
         | set(KEYS)
-        | {*HEADS, *PIPELINES, *FAMILIES, *CHIPS, *SAVED_DTYPES, *verbs, *flags, *recipe_names(), *METRICS}
+        | {*HEADS, *PIPELINES, *FAMILIES, *CHIPS, *SAVED_DTYPES, *verbs, *flags, *recipe_names()}
+        | {metric.name for metric in METRICS}
     )
     assert not {
         name

@@ -13,7 +13,7 @@ import bert_jax
 from bert_jax.lazy import LazyModule, LazyRegistry, lazy_attributes
 
 PACKAGE = Path(bert_jax.__file__).parent
-LAZY_PACKAGES = ("modeling", "storage", "tokenization")
+LAZY_PACKAGES = ("evaluation", "inference", "modeling", "storage", "tasks", "tokenization")
 
 
 def test_a_module_is_imported_when_an_attribute_is_read():
@@ -36,7 +36,7 @@ def test_a_name_that_is_missing_is_an_error():
         LazyModule("json").missing  # noqa: B018
     assert not hasattr(LazyModule("missing"), "__wrapped__")  # which is not imported for it
     with pytest.raises(AttributeError, match="module 'package' has no attribute 'missing'"):
-        lazy_attributes("package", {"json": ("loads",)})("missing")
+        lazy_attributes("package", {"json": ("loads",)})[0]("missing")
     with pytest.raises(KeyError):
         LazyRegistry({})["missing"]
 
@@ -52,11 +52,30 @@ def test_the_names_of_a_package_are_all_there(name):
 
 
 def test_every_entry_of_the_pipelines_is_there():
-    from bert_jax.inference.registry import PIPELINES, PIPELINES_OF_HEAD
+    from bert_jax.inference.registry import PIPELINES, pipeline_class
+    from bert_jax.tasks import TASKS
 
-    for registry in (PIPELINES, *PIPELINES_OF_HEAD.values()):
-        for task, kind in registry.items():
-            assert kind.head, task
+    for name, kind in PIPELINES.items():
+        assert kind.head, name
+    for entry in TASKS.values():
+        assert entry.aliases.keys().isdisjoint(PIPELINES) and {*entry.aliases.values()} <= entry.pipelines.keys()
+        for head in entry.pipelines_of_head:
+            names = ("sentence-embedding", "similarity", "search")
+            assert all(pipeline_class(name, head).head == head for name in names)
+
+
+def test_every_entry_of_the_tasks_is_there():
+    from bert_jax.recipes.keys import TASK_RECIPES
+    from bert_jax.tasks import TASKS
+    from bert_jax.tasks.entry import load_reference
+
+    for recipe in TASK_RECIPES.values():
+        assert callable(load_reference(recipe.build))
+    for name, entry in TASKS.items():
+        assert entry.name == name
+        assert all(load_reference(place).head == head for head, place in entry.evaluators.items())
+        assert entry.record is None or callable(load_reference(entry.record.read))
+        assert all(hasattr(importlib.import_module(module), "add_verbs") for module in entry.verbs)
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -14,7 +14,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import bert_jax
-from bert_jax import program_cache
+from bert_jax import cache_limit, program_cache
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.inference import from_pretrained, programs
@@ -22,6 +22,11 @@ from bert_jax.modeling import Bert
 
 NAME = "0123456789abcdef" * 2
 PACKAGE = Path(bert_jax.__file__).parent
+
+
+def remove_oldest(folder, limit):
+    of_jax = folder.parent == program_cache.default_directory()
+    cache_limit.remove_oldest(folder, program_cache.MARKER, of_jax, limit)
 
 
 @pytest.fixture(autouse=True)
@@ -70,12 +75,11 @@ def fill(folder):
 
 @pytest.mark.parametrize("limit", [0, 2 << 30])
 def test_files_that_are_not_ours_are_neither_counted_nor_removed(named, monkeypatch, limit):
-    monkeypatch.setattr(program_cache, "_LIMIT", limit)
+    monkeypatch.setattr(cache_limit, "_LIMIT", limit)
     program_cache.write_entry("0" * 32, b"makes the folder")
     folder = entries_folder(named)
     files = fill(named) | fill(folder)
     program_cache.write_entry(NAME, b"first")
-    program_cache.remove_oldest(folder, limit)
     for path, content in files.items():
         assert path.is_file() and path.read_bytes()[: len(content)] == content, path
     assert (program_cache.read_entry(NAME) == b"first") == bool(limit)
@@ -86,7 +90,7 @@ def test_the_entries_used_longest_ago_go_first(named):
         program_cache.write_entry(f"{number}" * 32, bytes(1000))
         os.utime(entries_folder(named) / (f"{number}" * 32), (number, number))
     os.utime(entries_folder(named) / ("0" * 32), (9, 9))
-    program_cache.remove_oldest(entries_folder(named), limit=2500)
+    remove_oldest(entries_folder(named), 2500)
     assert [program_cache.read_entry(f"{number}" * 32) is not None for number in range(4)] == [True, False, False, True]
 
 
@@ -95,8 +99,8 @@ def test_temporary_files_of_killed_processes_go_when_they_are_old(named):
     folder = entries_folder(named)
     partials = [folder / f".{NAME}.{number:016x}.partial" for number in range(3)]
     partials[0].write_bytes(b"")
-    partials[1].write_bytes(program_cache._MARKER + b"half of it")
-    partials[2].write_bytes(program_cache._MARKER)
+    partials[1].write_bytes(program_cache.MARKER + b"half of it")
+    partials[2].write_bytes(program_cache.MARKER)
     for path in partials[:2]:
         os.utime(path, (1, 1))
     program_cache.write_entry("1" * 32, b"another")
@@ -112,7 +116,7 @@ def test_in_the_users_cache_directory_the_entries_of_jax_are_bounded_too(tmp_pat
     for path in (of_jax, thesis):
         path.write_bytes(bytes(1000))
         os.utime(path, (1, 1))
-    program_cache.remove_oldest(entries_folder(folder), limit=500)
+    remove_oldest(entries_folder(folder), 500)
     assert thesis.exists() and not of_jax.exists() and program_cache.read_entry(NAME) == b"entry"
 
 

@@ -5,58 +5,27 @@ Nothing heavy is imported before a verb runs, so that `bert-jax --help` answers 
 
 import argparse
 import contextlib
+import importlib
 import logging
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import bert_jax
 from bert_jax import compilers, program_cache
-from bert_jax.cli import (
-    ask,
-    config,
-    demo,
-    export,
-    generate,
-    likelihood,
-    mine,
-    models,
-    plan,
-    prune,
-    quantize,
-    relations,
-    score,
-    search,
-    serve,
-    text,
-    train,
-)
+from bert_jax.cli import config, demo, export, models, plan, prune, quantize, score, serve, text, train
 from bert_jax.cli.output import complain
+from bert_jax.cli.verbs import Verbs
 from bert_jax.errors import InputError, did_you_mean, one_line, printable
 from bert_jax.process import default_environment, may_have_accelerators
+from bert_jax.tasks import TASKS
 
-GROUPS = (
-    demo,
-    text,
-    config,
-    train,
-    plan,
-    score,
-    ask,
-    generate,
-    likelihood,
-    relations,
-    search,
-    mine,
-    serve,
-    models,
-    prune,
-    quantize,
-    export,
-)
+# Modules with verbs; those of the tasks come between them.
+_FIRST = (demo, text, config, train, plan, score)
+_LAST = (serve, models, prune, quantize, export)
 _OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
 _NO_PATHS = ("text", "texts", "overrides", "command_line")  # parsed arguments that are never a path
 EXIT_BAD_INPUT = 2
@@ -77,8 +46,12 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see {self.prog} --help)")
 
 
-def build_parser() -> tuple["_Parser", dict[str, "_Parser"]]:
-    """Return the parser of the whole command line, and a dict from each verb to its parser."""
+def build_parser(used: str | None = None) -> tuple["_Parser", dict[str, "_Parser"]]:
+    """Return the parser of the whole command line, and a dict from each verb to its parser.
+
+    Args:
+        used: the verb whose flags are declared, "" for none; None for all.
+    """
     # No abbreviations: a misspelt flag is an error that suggests the right one.
     parser = _Parser(
         prog="bert-jax",
@@ -89,13 +62,20 @@ def build_parser() -> tuple["_Parser", dict[str, "_Parser"]]:
     )
     parser.add_argument("--version", action="version", version=f"bert-jax {bert_jax.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for group in GROUPS:
-        group.add_verbs(verbs)
-    for verb in verbs.choices.values():
-        # Declared again so that --debug works after the verb too; a default would undo one before the verb.
-        verb.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    return parser, verbs.choices
+    verbs = Verbs(parser.add_subparsers(title="verbs", metavar="VERB", required=True), used)
+    of_tasks = (_add_verbs_of(task.name, name) for task in TASKS.values() for name in task.verbs)
+    for add_verbs in (*(module.add_verbs for module in _FIRST), *of_tasks, *(module.add_verbs for module in _LAST)):
+        add_verbs(verbs)
+    return parser, verbs.parsers
+
+
+def _add_verbs_of(task: str, module: str) -> Callable[[Verbs], None]:
+    """Return `add_verbs` of a module of a task. Raises InputError when it cannot be imported."""
+    try:
+        add_verbs: Callable[[Verbs], None] = importlib.import_module(module).add_verbs
+    except Exception as error:
+        raise InputError(f"task {task!r}: verbs of {module}: {type(error).__name__}: {error}") from error
+    return add_verbs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -205,10 +185,10 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser, verbs = build_parser()
     if not argv:
         argv = ["--help"]
     verb = next((word for word in argv if not word.startswith("-")), "")
+    parser, verbs = build_parser(verb)
     if verb and verb not in verbs:
         raise InputError(f"no verb {verb!r}{did_you_mean(verb, verbs)}")
     args, unknown = parser.parse_known_args(argv)

@@ -1,6 +1,5 @@
 """Write the answers of verbs as Parquet, in columns whose types do not depend on the answers; needs pyarrow."""
 
-import argparse
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
@@ -9,44 +8,13 @@ from typing import Any
 from bert_jax.errors import printable_json
 
 _ROWS = 4096  # rows of a group
-_Columns = Mapping[str, Any]  # name -> type: a name of Arrow's, a dict of fields, or a list of the type of its items
+AnswerColumns = Mapping[
+    str, Any
+]  # name -> type: a name of Arrow's, a dict of fields, or a list of the type of its items
 _Write = Callable[[Mapping[str, Any]], object]
 
-_SCORED = {"score": "double"}
-_SPAN = {"start": "int64", "end": "int64"}
-_TOKEN = {"token": "int64", "token_str": "string", "sequence": "string"}
-_ANSWERS: dict[str, _Columns] = {
-    "fill-mask": {"text": "string", "masks": [[_SCORED | _TOKEN]]},
-    "classify": {"text": "string", "scores": [{"label": "string"} | _SCORED]},
-    "answer": {"question": "string", "answers": [{"answer": "string"} | _SCORED | _SPAN]},
-    "text2text": {"text": "string", "generated_text": "string"},
-    "generate": {"prompt": "string", "answers": [{"generated_text": "string", "num_tokens": "int64"} | _SCORED]},
-    "rerank": {"query": "string", "answers": [{"corpus_id": "int64", "text": "string"} | _SCORED]},
-}
-_ENTITY = {"entity_group": "string", "word": "string"} | _SCORED | _SPAN
-_TOKEN_ENTITY = {"entity": "string", "word": "string", "index": "int64"} | _SCORED | _SPAN
-_NAMED_ENTITY = {"label": "string", "text": "string"} | _SCORED | _SPAN
-_LINKED = {"text": "string", "type": "string"} | _SPAN
-_RELATION = {"head": _LINKED, "relation": "string", "tail": _LINKED} | _SCORED
-_SCORES = {"text": "string"} | _SCORED | {"num_tokens": "int64", "pseudo_perplexity": "double"}
-_FILLED_IN = {"text": "string", "sequence": "string", "tokens": ["string"]} | _SCORED
-_SCORED_TOKEN = {"word": "string", "token": "int64"} | _SCORED | _SPAN
-# Head -> the column of its vectors; the type of a dense vector depends on its size.
-SPARSE, MULTI_VECTOR = [{"token": "string", "weight": "float"}], [["float"]]
-
-
-def answer_columns(verb: str, args: argparse.Namespace) -> _Columns:
-    """Return the columns of the answers of a verb with some arguments."""
-    if verb == "score":
-        return _SCORES | ({"tokens": [_SCORED_TOKEN]} if args.tokens else {})
-    if verb == "relations":
-        return {"text": "string", "relations": [_RELATION]}
-    if verb == "generate" and args.fill:
-        return _FILLED_IN
-    if verb != "tag":
-        return _ANSWERS[verb]
-    entity = _NAMED_ENTITY if args.labels is not None else _TOKEN_ENTITY if args.strategy == "none" else _ENTITY
-    return {"text": "string", "entities": [entity]}
+SCORED = {"score": "double"}
+SPAN = {"start": "int64", "end": "int64"}
 
 
 def is_parquet(path: object) -> bool:
@@ -55,7 +23,7 @@ def is_parquet(path: object) -> bool:
 
 
 @contextlib.contextmanager
-def open_answers(path: Any, columns: _Columns) -> Iterator[_Write]:
+def open_answers(path: Any, columns: AnswerColumns) -> Iterator[_Write]:
     """Open a file of answers, Parquet or JSON lines, and yield a function that writes one of them.
 
     The file appears when the block ends, or not at all.
@@ -74,7 +42,7 @@ def open_answers(path: Any, columns: _Columns) -> Iterator[_Write]:
 
 
 @contextlib.contextmanager
-def _open_parquet(path: Any, columns: _Columns) -> Iterator[_Write]:
+def _open_parquet(path: Any, columns: AnswerColumns) -> Iterator[_Write]:
     from bert_jax import storage
     from bert_jax.data.parquet_files import import_pyarrow
 

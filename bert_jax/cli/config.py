@@ -2,13 +2,12 @@
 
 import argparse
 import json
-from typing import Any
 
 from bert_jax.cli.output import say
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import Verbs, add_verb
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verb `config`."""
     config = add_verb(
         verbs,

@@ -1,14 +1,13 @@
 """The verb `demo`: pretrain, fine-tune and run a small BERT on the documentation that comes with Python."""
 
 import argparse
-from typing import Any
 
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verb `demo`."""
     parser = add_verb(
         verbs,

@@ -1,16 +1,15 @@
 """The verb `export`: write a model directory as StableHLO, ONNX or a SavedModel."""
 
 import argparse
-from typing import Any
 
 from bert_jax.cli.output import print_table, say
 from bert_jax.cli.quantize import add_calibration, calibration_texts, check_calibration
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import Verbs, add_verb
 
 _FORMATS = ("stablehlo", "onnx", "savedmodel")  # those of `bert_jax.export`, which this module does not import
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verb `export`."""
     export = add_verb(
         verbs,

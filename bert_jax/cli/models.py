@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 from bert_jax.cli.output import console, say, say_names
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import Verbs, add_verb
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verbs of this module."""
     inspect = add_verb(
         verbs,

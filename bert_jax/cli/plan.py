@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.cli.output import complain, console, say
 from bert_jax.cli.train import overrides_of
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXIT_DOES_NOT_FIT = 1
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verb `plan`."""
     plan = add_verb(
         verbs,

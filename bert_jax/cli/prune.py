@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.cli.output import print_table, say
 from bert_jax.cli.train import overrides_of, stoppable
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bert_jax.compression.pruning import Pruning
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verb of this module."""
     parser = add_verb(
         verbs,

@@ -2,15 +2,14 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from bert_jax.cli.output import complain, print_table, say
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.config.quantization import GROUP_SIZE, KEEP, MODES, Quantization
 from bert_jax.errors import InputError, did_you_mean
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verb `quantize`."""
     quantize = add_verb(
         verbs,

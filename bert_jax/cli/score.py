@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.cli import shards
 from bert_jax.cli.output import print_scores, say
-from bert_jax.cli.verbs import add_dtype, add_prompts, add_truncate_dim, add_verb
+from bert_jax.cli.verbs import Verbs, add_dtype, add_prompts, add_truncate_dim, add_verb
 from bert_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
 }
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verbs of this module."""
     evaluate = add_verb(
         verbs,

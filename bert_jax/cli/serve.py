@@ -4,36 +4,24 @@ import argparse
 import gc
 import os
 import sys
-from typing import Any
 
-from bert_jax.cli.verbs import add_dtype, add_verb
+from bert_jax.cli.signatures import ParameterFlags
+from bert_jax.cli.verbs import Verbs, add_dtype, add_verb
 from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
-from bert_jax.serving.settings import ServerSettings
 
 _KEY = "BERT_JAX_API_KEY"
 # Seconds that a thread keeps the interpreter while others wait for it. An answer passes through half a dozen threads.
 _SWITCH_INTERVAL = 0.0005
-# Flag -> the field of `ServerSettings` and the help; the default is the field's.
-_LIMITS = {
-    "--max-body-bytes": "most bytes in the body of a request",
-    "--max-texts": "most texts in a request",
-    "--max-request-tokens": "most tokens in a request",
-    "--max-concurrent-requests": "most requests at a time; more are refused with status 429",
-}
-_CONNECTIONS = {
-    "--max-connections": "most open connections (default: what ulimit -n leaves, at most 4,096)",
-    "--max-connections-per-client": "most open connections of one address (default: half of all)",
-}
-_TIMES = {
-    "--max-wait": "refuse a request with status 429 if those before it take longer",
-    "--read-timeout": "in which a request must arrive",
-    "--request-timeout": "after which a request is answered with status 504",
-    "--stop-timeout": "in which accepted requests are answered after SIGTERM",
-}
+_SETTINGS = ParameterFlags(
+    "bert_jax.serving.settings.ServerSettings",
+    "host", "port", "auto_truncate", "token_ids", "max_body_bytes", "max_texts", "max_request_tokens",
+    "max_concurrent_requests", "max_connections", "max_connections_per_client", "max_wait", "read_timeout",
+    "request_timeout", "stop_timeout",
+)  # fmt: skip
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verb of this module."""
     parser = add_verb(
         verbs,
@@ -49,8 +37,6 @@ def add_verbs(verbs: Any) -> None:
     add = parser.add_argument
     add("models", metavar="MODEL", nargs="+", help="a model directory; requests name it by its last part")
     add("--name", action="append", default=[], metavar="NAME", help="name of a model; once per MODEL, in order")
-    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0 = all)")
-    add("--port", type=int, default=8080, help="port (default: %(default)s; 0 = any free port)")
     add("--allowed-hosts", type=_split, default=(), metavar="HOST,...",
         help="hosts of requests, beside localhost and --host; *.a.com = all below a.com, *: any")  # fmt: skip
     add("--allowed-origins", type=_split, default=(), metavar="ORIGIN,...",
@@ -62,29 +48,16 @@ def add_verbs(verbs: Any) -> None:
     add("--onnx-file", default="onnx/model.onnx", metavar="FILE",
         help="ONNX file of --backend onnxruntime, in the directory (default: %(default)s)")  # fmt: skip
     add("--api-key", metavar="KEY", help=f"require Authorization: Bearer KEY (default: ${_KEY}, or none)")
-    add("--auto-truncate", action="store_true",
-        help="cut texts over the model's limit if a request does not say (default: an error)")  # fmt: skip
-    add("--token-ids", action="store_true",
-        help="accept token ids, of the model's own tokenizer, in place of texts (default: an error)")  # fmt: skip
     add("--batch-tokens", type=int, metavar="N", help="tokens in a batch (default: chosen for the device)")
     add("--batch-invariant", action="store_true",
         help="make answers bitwise independent of other requests; one text takes as long as a batch")  # fmt: skip
-    for flag, text in _LIMITS.items():
-        add(flag, type=int, metavar="N", help=f"{text} (default: {getattr(ServerSettings, _field(flag)):,})")
-    for flag, text in _CONNECTIONS.items():
-        add(flag, type=int, metavar="N", help=text)
-    for flag, text in _TIMES.items():
-        add(flag, type=float, metavar="SECONDS", help=f"{text} (default: {getattr(ServerSettings, _field(flag)):g})")
+    _SETTINGS.declare(parser)
     add("--quiet", action="store_true", help="log no line per request")
     add_dtype(parser)
 
 
 def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _field(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
 
 
 def run_serve(args: argparse.Namespace) -> None:
@@ -97,16 +70,14 @@ def run_serve(args: argparse.Namespace) -> None:
             f"serve: expected the packages of its extra, found no {error.name}: {how_to_install('serve')}"
         ) from None
     from bert_jax.serving.models import model_names, open_jax_model
+    from bert_jax.serving.settings import ServerSettings
     from bert_jax.serving.tasks import ServedTask
 
     if args.batch_tokens is not None and args.batch_tokens < 1:
         raise InputError(f"--batch-tokens: expected a positive integer, found {args.batch_tokens}")
-    names = map(_field, (*_LIMITS, *_CONNECTIONS, *_TIMES, "--allowed-hosts", "--allowed-origins"))
-    given = {name: value for name in names if (value := getattr(args, name)) is not None}
+    hosts = {name: getattr(args, name) for name in ("allowed_hosts", "allowed_origins")}
     key = os.environ.get(_KEY, "") if args.api_key is None else args.api_key
-    settings = ServerSettings(
-        args.host, args.port, key, args.auto_truncate, args.token_ids, log_requests=not args.quiet, **given
-    )
+    settings = ServerSettings(api_key=key, log_requests=not args.quiet, **hosts, **_SETTINGS.values(args))
     task = ServedTask(args.task) if args.task else None
     models, batching = [], (args.batch_tokens, args.batch_invariant)
     for path, name in zip(args.models, model_names(args.models, args.name), strict=True):

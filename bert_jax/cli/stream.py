@@ -55,7 +55,7 @@ class Texts:
         self._given, self._file = args.texts, None if args.file == "-" else args.file
         self._where = self._file or "stdin"
         self._field, self._skip = args.field, args.skip
-        self._parquet = self._where.lower().endswith(".parquet")
+        self._has_rows = bool(self._file) and _has_rows(self._where)
         self._may_be_empty = may_be_empty
         self._json = args.jsonl or _plain_name(self._where).endswith(JSON_LINES)
         self.skipped = 0
@@ -78,7 +78,7 @@ class Texts:
         if self._given:
             return
         found = False
-        for number, line in self._rows() if self._parquet else self._lines():
+        for number, line in self._rows() if self._has_rows else self._lines():
             where = place(self._where, number)
             try:
                 text = self._text(where, line)
@@ -117,9 +117,13 @@ class Texts:
             raise InputError(f"{path}: {error}") from None
 
     def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the number of each row of a Parquet file, counted from 1, and its text by the name of the column."""
+        """Yield the number of each row of a table, counted from 1, and its text by the name of the column."""
         from bert_jax.data.parquet_files import read_parquet
+        from bert_jax.data.table_formats import has_registered_format, registered_rows
 
+        if has_registered_format(str(self._file)):
+            yield from registered_rows(str(self._file))
+            return
         for row in read_parquet(str(self._file), (self._field,)):
             yield row.number, row.values
 
@@ -149,6 +153,12 @@ class Texts:
             check_utf8(where, row[self._field])
             return row[self._field]
         raise InputError(f"{where}: expected an object with a text in {self._field!r}, found {found}")
+
+
+def _has_rows(name: str) -> bool:
+    from bert_jax.data.table_formats import has_registered_format
+
+    return name.lower().endswith(".parquet") or has_registered_format(name)
 
 
 def _plain_name(name: str) -> str:

@@ -2,10 +2,10 @@
 
 import argparse
 import shlex
-from typing import Any
 
 from bert_jax.cli.output import say
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.signatures import ParameterFlags
+from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.errors import InputError
 
 CORPUS_HELP = (
@@ -16,9 +16,14 @@ CORPUS_HELP = (
     "archives, FILE.warc.gz and FILE.wet.gz (each page is a document); python-docs (the docstrings and help topics of "
     "this Python installation)"
 )
+_PREPARE = ParameterFlags(
+    "bert_jax.data.pretraining.prepare.prepare",
+    "objective", "dupe_factor", "short_seq_prob", "validation_fraction", "seed", "num_workers", "similarity",
+    pack="packed",
+)  # fmt: skip
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verbs of this module."""
     train = add_verb(
         verbs,
@@ -44,7 +49,7 @@ def add_verbs(verbs: Any) -> None:
     _add_prepare(verbs)
 
 
-def _add_prepare(verbs: Any) -> None:
+def _add_prepare(verbs: Verbs) -> None:
     parser = add_verb(
         verbs,
         "prepare",
@@ -60,23 +65,9 @@ def _add_prepare(verbs: Any) -> None:
     add("--tokenizer", required=True, metavar="PATH",
         help="vocab.txt, vocab.json, tokenizer.json, *.model, or a directory with one of these")  # fmt: skip
     add("--out", required=True, metavar="DIR", help="new directory for the shards")
-    add("--objective", default="nsp", metavar="nsp|sop|mlm",
-        help="objective in addition to masked LM: nsp = next-sentence prediction as in BERT (default), sop = "
-             "sentence order "
-        "as in ALBERT, mlm = none (examples are filled with full sentences as in RoBERTa)")  # fmt: skip
-    add("--pack", action="store_true",
-        help="pack several short examples into a row; they do not attend to each other")  # fmt: skip
     add("--max-seq-length", type=_lengths, default=(128,), metavar="N[,N]",
         help="maximum number of tokens in an example (default: 128); a set of shards is written for each "
              "length")  # fmt: skip
-    add("--dupe-factor", type=int, default=5, metavar="N",
-        help="number of times that the corpus is cut into examples, each time differently (default: 5)")  # fmt: skip
-    add("--short-seq-prob", type=float, default=0.1, metavar="P",
-        help="fraction of examples with a random shorter length (default: 0.1)")  # fmt: skip
-    add("--validation-fraction", type=float, default=0.01, metavar="F",
-        help="fraction of documents held out for evaluation (default: 0.01)")  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default: 0)")
-    add("--num-workers", type=int, metavar="N", help="number of processes (default: one per core)")
     add("--invalid", choices=("strict", "skip"), default="strict",
         help="what to do with rows and files that cannot be read: stop with the first error (strict, the default), or "
         "leave them out, count them, and list them in skipped.txt (skip)")  # fmt: skip
@@ -91,9 +82,7 @@ def _add_prepare(verbs: Any) -> None:
     add("--deduplicate", nargs="?", const="exact", default="", choices=("exact", "near"),
         help="leave out documents whose text an earlier one has, and with `near` those that share most of it; "
         "removed.jsonl in --out lists them")  # fmt: skip
-    add("--similarity", type=float, default=0.8, metavar="F",
-        help="with `--deduplicate near`, the share of equal runs of 5 words, among those of both documents, from which "
-        "on they are near (default: 0.8)")  # fmt: skip
+    _PREPARE.declare(parser)
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -156,21 +145,14 @@ def run_prepare(args: argparse.Namespace) -> None:
             args.corpus,
             tokenizer,
             args.out,
-            objective=args.objective,
-            packed=args.pack,
             max_seq_length=args.max_seq_length,
-            dupe_factor=args.dupe_factor,
-            short_seq_prob=args.short_seq_prob,
-            validation_fraction=args.validation_fraction,
-            seed=args.seed,
-            num_workers=args.num_workers,
             deduplicate=args.deduplicate,
-            similarity=args.similarity,
             invalid=args.invalid,
             languages=tuple(args.language.split(",")) if args.language else (),
             filters=args.filters,
             beam_options=None if args.beam is None else shlex.split(args.beam),
             on_progress=show,
+            **_PREPARE.values(args),
         )
     if args.deduplicate:
         say(f"{args.out}: {manifest.removed:,} documents left out, which repeat an earlier one (removed.jsonl)")

@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_jax.cli.hosts import join_hosts
 from bert_jax.cli.output import complain, console, say
-from bert_jax.cli.verbs import add_verb
+from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.errors import InputError
 from bert_jax.training import stopping
 from bert_jax.training.stopping import Stop
@@ -25,7 +25,7 @@ _TABLE = {
 }
 
 
-def add_verbs(verbs: Any) -> None:
+def add_verbs(verbs: Verbs) -> None:
     """Declare the verbs of this module."""
     pretrain = add_verb(
         verbs,
@@ -108,7 +108,7 @@ def add_verbs(verbs: Any) -> None:
 
 
 def run_pretrain(args: argparse.Namespace) -> int:
-    """Train a pretraining recipe (`recipes.PRETRAINING`) and return the exit status."""
+    """Train a recipe that learns from prepared corpora and return the exit status."""
     return stoppable(args, lambda stop: _train(args, stop, "pretrain"))
 
 
@@ -174,7 +174,7 @@ def _sweep(args: argparse.Namespace, verb: str) -> None:
 
 def _recipe(args: argparse.Namespace, verb: str) -> Any:
     """Load the recipe of a command line, and check that it belongs to the verb: `distill` needs a teacher."""
-    from bert_jax.recipes import PRETRAINING, load_recipe
+    from bert_jax.recipes import is_pretraining, load_recipe
 
     changes = _changes(args)
     recipe = load_recipe(args.config, changes)
@@ -182,7 +182,7 @@ def _recipe(args: argparse.Namespace, verb: str) -> Any:
         if not recipe.distillation.teacher:
             raise InputError("config.distillation.teacher: expected the model directory of a teacher, found none")
         return recipe
-    own = "pretrain" if recipe.task in PRETRAINING else "finetune"
+    own = "pretrain" if is_pretraining(recipe) else "finetune"
     if own != verb:
         raise InputError(f"{args.config}: the task of this recipe is {recipe.task!r}; run it with `bert-jax {own}`")
     return recipe
@@ -218,14 +218,14 @@ def overrides_of(words: list[str]) -> list[str]:
 
 def _meant_key(word: str) -> str:
     """Return a hint for a flag such as `--lr=1e-4`: the recipe key that is probably meant, or ""."""
-    from bert_jax.recipes.definitions import KEYS
+    from bert_jax.recipes.keys import KEYS, synonyms
     from bert_jax.synonyms import names_here
 
     if not word.startswith("--"):
         return ""
     name, equals, value = word.removeprefix("--").partition("=")
     full = {key: key.rpartition(".")[2] for keys in KEYS.values() for key in keys}
-    meant = names_here(name, list(full.values()))
+    meant = names_here(name, list(full.values()), synonyms())
     keys = [key for key, leaf in full.items() if leaf in meant]
     return ", here " + " or ".join(f"--config.{key}={value if equals else 'VALUE'}" for key in keys) if keys else ""
 

@@ -4,14 +4,46 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from bert_jax.errors import InputError
+
+
+class UnusedParser:
+    """The parser of a verb that a command line does not run: what is declared of it is dropped, to save time."""
+
+    def __getattr__(self, name: str) -> Callable[..., "UnusedParser"]:
+        return lambda *args, **options: self
+
+
+class Verbs:
+    """The verbs of a command line."""
+
+    def __init__(self, subparsers: Any, used: str | None = None) -> None:
+        """Create it without verbs.
+
+        Args:
+            subparsers: the result of `ArgumentParser.add_subparsers`.
+            used: the verb whose flags are declared, "" for none; None for all.
+        """
+        self.parsers: dict[str, Any] = subparsers.choices
+        self._add, self._used = subparsers.add_parser, used
+
+    def add(self, name: str, summary: str, **options: Any) -> Any:
+        """Add a verb; return its parser, or one that drops its flags. Raises InputError for a name that is taken."""
+        if name in self.parsers:
+            raise InputError(f"verb {name!r}: expected a new name, found that of another verb")
+        if self._used not in (None, name):
+            self._add(name, help=summary)
+            return UnusedParser()
+        return self._add(name, help=summary, **options)
+
 
 def add_verb(
-    verbs: Any, name: str, run: Callable[[argparse.Namespace], int | None], summary: str, details: str, examples: str
-) -> argparse.ArgumentParser:
-    """Add a verb to argparse's subparsers and return its parser.
+    verbs: Verbs, name: str, run: Callable[[argparse.Namespace], int | None], summary: str, details: str, examples: str
+) -> Any:
+    """Add a verb and return its parser, an `argparse.ArgumentParser` or an `UnusedParser`.
 
     Args:
-        verbs: the result of `ArgumentParser.add_subparsers`.
+        verbs: the argument of the module's `add_verbs`.
         name: the verb.
         run: function of the parsed arguments that returns the exit status; None means 0.
         summary: one line, shown in the list of verbs.
@@ -21,15 +53,17 @@ def add_verb(
     lines = [line.strip() for line in examples.strip().splitlines()]
     continued = [False, *(line.endswith("\\") for line in lines)]
     indented = "".join(f"{'      ' if inner else '  '}{line}\n" for inner, line in zip(continued, lines, strict=False))
-    parser = verbs.add_parser(
+    parser = verbs.add(
         name,
-        help=summary,
+        summary,
         description=f"{summary[0].upper()}{summary[1:]}. {details}",
         epilog=f"examples:\n{indented}",
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
     parser.set_defaults(run=run)
+    # Declared again so that --debug works after the verb too; a default would undo one before the verb.
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
 
 
@@ -45,13 +79,21 @@ class _Formatter(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-def add_dtype(parser: argparse.ArgumentParser) -> None:
+def check_counts(args: argparse.Namespace, *names: str) -> None:
+    """Raise InputError when an option that is given is no positive integer."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')}: expected a positive integer, found {value}")
+
+
+def add_dtype(parser: Any) -> None:
     """Declare `--dtype`."""
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
         help="dtype of matrix products (default: auto = bfloat16 on accelerators, float32 on CPU)")  # fmt: skip
 
 
-def add_batching(parser: argparse.ArgumentParser, what: str = "text") -> None:
+def add_batching(parser: Any, what: str = "text") -> None:
     """Declare `--batch-size` and `--batch-invariant`."""
     parser.add_argument("--batch-size", type=int, metavar="N",
         help=f"{what}s in a forward pass (default: chosen for the device)")  # fmt: skip

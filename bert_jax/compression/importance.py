@@ -20,9 +20,8 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError
+from bert_jax.jobs.base import Task
 from bert_jax.modeling import Params
-from bert_jax.recipes.retrieval_definitions import WHOLE_BATCH_LOSSES
-from bert_jax.tasks.base import Task
 
 _MOST_TOGETHER = 8  # examples whose gradients are computed at the same time
 _MOST_VALUES = 1 << 28  # gradients in memory at the same time: a gigabyte of float32
@@ -63,7 +62,7 @@ def measure_importance(task: Task, params: Params, batches: Iterable[Batch]) -> 
         InputError: there are no examples, or a gradient is not finite.
     """
     config = task.model.config
-    whole = getattr(task, "loss_name", "") in WHOLE_BATCH_LOSSES
+    whole = getattr(task, "compares_rows", False)
     params = jax.tree.map(jnp.asarray, params)
     run, sums, examples = _gradients(task), _zeros(config), 0
     for batch in batches:

@@ -8,14 +8,15 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.compression import removal
-from bert_jax.compression.examples import Examples, examples_of_data
+from bert_jax.compression.examples import examples_of_data
 from bert_jax.compression.importance import Importance, measure_importance
 from bert_jax.config import BertConfig
 from bert_jax.conversion.file_names import RECORD
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
+from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.errors import InputError
-from bert_jax.inference.loading import open_tokenizer
+from bert_jax.jobs.examples import Examples
 from bert_jax.modeling import Params
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 from bert_jax.tokenization.pruning import used_ids, with_fewer_pieces

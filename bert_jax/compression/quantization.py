@@ -13,12 +13,12 @@ from bert_jax import storage
 from bert_jax.config.quantization import Quantization
 from bert_jax.conversion.file_names import RECORD
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.errors import InputError
-from bert_jax.inference.loading import open_tokenizer
+from bert_jax.jobs.remembered import read_remembered, write_remembered
 from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.quantized import quantize_params
 from bert_jax.parameter_sharding import parameter_name
-from bert_jax.tasks.remembered import read_remembered, write_remembered
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 
 Text = str | tuple[str, str]  # a text, or a pair of texts

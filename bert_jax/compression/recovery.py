@@ -14,10 +14,10 @@ from typing import Any
 
 from bert_jax import recipes, storage
 from bert_jax.compression import pruning as pruned
-from bert_jax.compression.examples import examples_of_recipe, starting_from
 from bert_jax.compression.pruning import EXAMPLES, PrunedModel, Pruning
 from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.errors import InputError
+from bert_jax.jobs.examples import examples_of_recipe, starting_from
 from bert_jax.training import resuming
 from bert_jax.training.loop import train
 from bert_jax.training.metrics import Results
@@ -63,7 +63,7 @@ def prune_and_recover(
         raise InputError(f"--rounds: expected at least 1, found {rounds}")
     if examples < 1:
         raise InputError(f"--examples: expected at least 1, found {examples}")
-    if pruning.vocabulary and recipe.task in recipes.PRETRAINING:
+    if pruning.vocabulary and recipes.is_pretraining(recipe):
         raise InputError("--vocabulary: expected a fine-tuning recipe, found one whose prepared data has the old ids")
     if recipe.quantization.mode:
         raise InputError(f"config.quantization.mode: expected none in recovery training, found "

@@ -9,4 +9,4 @@ if TYPE_CHECKING:
 
 __all__ = ["BertConfig"]
 # The command line reads the tables of values without NumPy.
-__getattr__ = lazy_attributes(__name__, {"bert_jax.config.bert_config": ("BertConfig",)})
+__getattr__, __dir__ = lazy_attributes(__name__, {"bert_jax.config.bert_config": ("BertConfig",)})

@@ -133,9 +133,9 @@ class BertConfig(EncoderConfig):
             import_parts()  # the message then names the place of another family's setting
         fields = with_parts(changes, self.parts, self.family)
         if unknown := [name for name in fields if name not in known]:
-            raise InputError(
-                f"model config: {unknown[0]!r} is not known{did_you_mean(unknown[0], {*known, *self.settings()})}"
-            )
+            synonyms = {name: setting.synonyms for name, setting in declared_settings(type(self)).items()}
+            hint = did_you_mean(unknown[0], {*known, *self.settings()}, synonyms)
+            raise InputError(f"model config: {unknown[0]!r} is not known{hint}")
         return dataclasses.replace(self, **fields)
 
     @classmethod

@@ -18,21 +18,26 @@ class EncoderConfig(Declared):
 
     family: str = setting("bert", "family, which determines the layout of files", choices=FAMILIES, shapes=True)
     vocab_size: int = setting(30522, "number of rows in the word embedding", least=1, shapes=True)
-    hidden_size: int = setting(768, "width of the residual stream", least=1, shapes=True)
-    num_hidden_layers: int = setting(12, "number of layers, counting each use of tied parameters", least=1, shapes=True)
-    num_attention_heads: int = setting(12, "number of attention heads; must divide hidden_size", least=1, shapes=True)
+    hidden_size: int = setting(768, "width of the residual stream", least=1, shapes=True,
+                               synonyms="d_model hidden_dim embed_dim dim")  # fmt: skip
+    num_hidden_layers: int = setting(12, "number of layers, counting each use of tied parameters", least=1,
+                                     shapes=True, synonyms="num_layers n_layers n_layer depth")  # fmt: skip
+    num_attention_heads: int = setting(12, "number of attention heads; must divide hidden_size", least=1, shapes=True,
+                                       synonyms="num_heads n_heads n_head")  # fmt: skip
     head_dim: int | None = setting(
         None, "width of an attention head; None = inner_size / num_attention_heads", least=1, shapes=True, recipe=False
     )
-    intermediate_size: int = setting(3072, "width of the feed-forward layer", least=1, shapes=True)
-    hidden_act: str = setting("gelu", "activation of the feed-forward layer", choices=ACTIVATION_NAMES, recipe=True)
+    intermediate_size: int = setting(3072, "width of the feed-forward layer", least=1, shapes=True,
+                                     synonyms="d_ff ffn_dim mlp_dim")  # fmt: skip
+    hidden_act: str = setting("gelu", "activation of the feed-forward layer", choices=ACTIVATION_NAMES, recipe=True,
+                              synonyms="activation activation_function hidden_activation")  # fmt: skip
     hidden_dropout_prob: float = setting(
-        0.1, "dropout rate after embeddings, attention output and feed-forward output", least=0, below=1, recipe=True
-    )
-    attention_probs_dropout_prob: float = setting(
-        0.1, "dropout rate of attention probabilities", least=0, below=1, recipe=True
-    )
-    max_position_embeddings: int = setting(512, "maximum number of tokens in a sequence", least=1, shapes=True)
+        0.1, "dropout rate after embeddings, attention output and feed-forward output", least=0, below=1, recipe=True,
+        synonyms="dropout dropout_rate hidden_dropout")  # fmt: skip
+    attention_probs_dropout_prob: float = setting(0.1, "dropout rate of attention probabilities", least=0, below=1,
+                                                  recipe=True, synonyms="attention_dropout attn_dropout")  # fmt: skip
+    max_position_embeddings: int = setting(512, "maximum number of tokens in a sequence", least=1, shapes=True,
+                                           synonyms="max_positions n_positions")  # fmt: skip
     type_vocab_size: int = setting(2, "number of segment ids; 0 = no segment embedding", least=0, shapes=True)
     initializer_range: float = setting(0.02, "scale of the truncated normal initializer", least=0, recipe=True)
     layer_norm_eps: float = setting(1e-12, "added to LayerNorm's variance", least=0, recipe={"least": None, "above": 0})

@@ -29,6 +29,7 @@ class Setting:
         shapes: whether it determines the shapes or the meaning of parameters, so that it stays that of `init_from`.
         recipe: whether a recipe may set it as `model.NAME`, None = if `shapes`; or arguments of its `Key` that differ.
         in_json: whether `config.json` has it, and not another file.
+        synonyms: names of other libraries for it, separated by spaces, for hints.
         annotation: its type as a string, such as `int | None`.
     """
 
@@ -41,6 +42,7 @@ class Setting:
     shapes: bool = False
     recipe: Mapping[str, Any] | bool | None = None
     in_json: bool = True
+    synonyms: str = ""
     annotation: str = ""
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.checkpoint import Model
-from bert_jax.conversion.model_kinds import ACTIVATION_KEYS
+from bert_jax.conversion.file_names import ACTIVATION_KEYS
 from bert_jax.conversion.module_files import ModuleLayout
 from bert_jax.conversion.sentence_transformers import EmbeddingSettings, module_kind
 from bert_jax.conversion.torch_activations import read_activation

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["Loaded", "convert", "load_pretrained", "save_description", "save_pretrained", "saved_head"]
 
 # Reading needs no module that writes.
-__getattr__ = lazy_attributes(
+__getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "bert_jax.conversion.convert": ("convert",),

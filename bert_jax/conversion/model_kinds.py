@@ -10,7 +10,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.checkpoint import CheckpointFiles
-from bert_jax.conversion.file_names import ADAPTER_CONFIG, ADAPTER_WEIGHTS, GLINER_FILE
+from bert_jax.conversion.file_names import ACTIVATION_KEYS, ADAPTER_CONFIG, ADAPTER_WEIGHTS, GLINER_FILE
 from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError
 from bert_jax.storage import hub
@@ -18,7 +18,6 @@ from bert_jax.tokenization import has_tokenizer
 
 ConfigLike = storage.PathLike | Mapping[str, Any] | BertConfig
 # Keys of config.json in which cross-encoders name their activation.
-ACTIVATION_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 ENCODER_DECODER_TYPE = "encoder-decoder"  # model_type of transformers' EncoderDecoderModel
 
 

@@ -3,26 +3,68 @@
 import contextlib
 import dataclasses
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import storage
-from bert_jax.conversion.checkpoint import Model
 from bert_jax.conversion.file_names import RECORD
-from bert_jax.conversion.generated import read_generated
-from bert_jax.conversion.relation_settings import read_relation_settings
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.entry import TaskEntry, load_reference
+
+if TYPE_CHECKING:
+    from bert_jax.conversion.checkpoint import Model
 
 
-def write_record(directory: storage.Path, **entries: Any) -> None:
-    """Write the entries that are not None, each a dataclass; without entries, no file."""
-    content = {name: dataclasses.asdict(entry) for name, entry in entries.items() if entry is not None}
+def write_record(directory: storage.Path, records: Mapping[str, Any]) -> None:
+    """Write the records of tasks, each a dataclass; without records, no file."""
+    content = {name: dataclasses.asdict(record) for name, record in records.items()}
     if content:
         storage.write_atomically(directory / RECORD, json.dumps(content, indent=2).encode() + b"\n")
 
 
-def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
+def read_records(directory: storage.PathLike, head: str | None = None) -> dict[str, Any]:
+    """Return what the file of a model directory says of the tasks, by key; {} if there is no such file.
+
+    Args:
+        directory: the model directory.
+        head: the head of the models whose records are read; None = any.
+
+    Raises:
+        InputError: the file is invalid.
+    """
+    path = storage.Path(directory) / RECORD
+    content = storage.read_json(path) if path.exists() else {}
+    records = (entry.record for entry in TASKS.values() if entry.record is not None)
+    return {
+        record.name: load_reference(record.read)(content[record.name], path)
+        for record in records
+        if head in (None, record.head) and content.get(record.name) is not None
+    }
+
+
+def task_of_model(directory: storage.PathLike, head: str, field: str) -> TaskEntry | None:
+    """Return the task of a model's head: the one whose record the model has, one without a record, or else the first.
+
+    Args:
+        directory: the model directory.
+        head: the head that the model was saved with.
+        field: a field of `TaskEntry` whose keys are heads.
+
+    Returns:
+        The task; None if none has the head.
+
+    Raises:
+        InputError: the file of records is invalid.
+    """
+    entries = [entry for entry in TASKS.values() if head in getattr(entry, field)]
+    if len(entries) > 1:
+        records = read_records(directory, head)
+        entries.sort(key=lambda entry: 1 if entry.record is None else 0 if entry.record.name in records else 2)
+    return entries[0] if entries else None
+
+
+def add_settings(model: "Model", stack: contextlib.ExitStack) -> "Model":
     """Add what `bert_jax.json` records of a model with this head. Raises InputError when the file is invalid."""
-    if model.head == "masked_lm":
-        return model.with_settings(generated=read_generated(model.root))
-    if model.head == model.saved_head == "sequence_classification":
-        return model.with_settings(relations=read_relation_settings(model.root))
-    return model
+    if model.head != model.saved_head:
+        return model
+    return model.with_settings(records=read_records(model.root, model.head))

@@ -70,9 +70,8 @@ def write_sparse_encoder(directory: storage.Path, config: BertConfig, settings: 
 
 
 def write_cross_encoder(directory: storage.Path, settings: TextSettings) -> None:
-    """Write the files of a cross-encoder, if the model came with them."""
-    if settings.cross_encoder:
-        _write_modules(directory, [("", f"{MODULE_PREFIX}Transformer")], settings, "CrossEncoder")
+    """Write the files of a cross-encoder."""
+    _write_modules(directory, [("", f"{MODULE_PREFIX}Transformer")], settings, "CrossEncoder")
 
 
 def _write_modules(

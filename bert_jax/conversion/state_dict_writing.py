@@ -8,7 +8,6 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor, Tensors
-from bert_jax.conversion.gliner_files import GLINER_ENCODER, GLINER_NAMES
 from bert_jax.conversion.model_tensors import (
     buffers_of,
     by_tensor,
@@ -92,6 +91,8 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
     if names.architecture_of(model.head) == names.architectures["encoder"]:
         tensors = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
     if model.head == GLINER_HEAD:
+        from bert_jax.conversion.gliner_files import GLINER_ENCODER, GLINER_NAMES
+
         own = {name: tensor for name, tensor in tensors.items() if name.startswith(GLINER_NAMES)}
         encoder = {f"{GLINER_ENCODER}{name}": tensor for name, tensor in tensors.items() if name not in own}
         tensors = encoder | own

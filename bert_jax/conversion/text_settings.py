@@ -1,15 +1,13 @@
 """Settings of text input and vector output that lie outside the architecture: prompts, similarity, truncation."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bert_jax.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from bert_jax.conversion.generated import Generated
     from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
-    from bert_jax.data.finetuning.entity_markers import RelationSettings
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 MULTI_VECTOR_SIMILARITIES = ("maxsim", "meanmaxsim")
@@ -53,8 +51,7 @@ class TextSettings:
             `softmax`; "" = not set.
         added_tokens: special tokens that the tokenizer gets if it lacks them, those of a GLiNER's prompts.
         task: the task whose adapter the parameters have, of a model with adapters for several; "" = none.
-        generated: the answers of the training of a model of masked diffusion; None for other models.
-        relations: markers and null label of a model of relation extraction; None for other models.
+        records: what `bert_jax.json` says of the task of the model, by key (`bert_jax.tasks.Record`).
     """
 
     prompts: tuple[tuple[str, str], ...] = ()
@@ -70,8 +67,7 @@ class TextSettings:
     activation: str = ""
     added_tokens: tuple[str, ...] = ()
     task: str = ""
-    generated: "Generated | None" = None
-    relations: "RelationSettings | None" = None
+    records: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def prompt(self, name: str | None = None, text: str | None = None) -> str:
         """Return the text to put before an input.
@@ -120,6 +116,13 @@ class TextSettings:
         if task is not None and name is None and text is None:
             name = next((each for each in _TASK_PROMPTS[task] if each in dict(self.prompts)), None)
         return self.prompt(name, text)
+
+    def record(self, name: str) -> Any:
+        """Return what `bert_jax.json` says of the model under a key. Raises InputError when it has no such key."""
+        if name not in self.records:
+            found = ", ".join(self.records) or "none"
+            raise InputError(f"expected a model whose bert_jax.json has {name!r}, found {found}")
+        return self.records[name]
 
     def dimension(self, truncate_dim: int | None = None) -> int | None:
         """Return the number of dimensions to keep: `truncate_dim`, else the model's. Raises InputError below 1."""

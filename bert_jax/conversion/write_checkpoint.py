@@ -2,33 +2,36 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import ml_dtypes
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.conversion import sentence_transformers_writing
-from bert_jax.conversion.file_names import CONFIG_FILES, GLINER_FILE
-from bert_jax.conversion.formats import flax_msgpack, safetensors_writing
+from bert_jax.conversion.file_names import ACTIVATION_KEYS, CONFIG_FILES, GLINER_FILE
+from bert_jax.conversion.formats import safetensors_writing
 from bert_jax.conversion.formats.lazy_tensors import Tensors
-from bert_jax.conversion.gliner import gliner_json
-from bert_jax.conversion.model_kinds import ACTIVATION_KEYS
 from bert_jax.conversion.record import write_record
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES
 from bert_jax.head_names import GLINER_HEAD
+from bert_jax.lazy import LazyModule, import_object
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.generation import GENERATION
 from bert_jax.modeling import Bert
 
+if TYPE_CHECKING:
+    from bert_jax.conversion import sentence_transformers_writing
+else:
+    sentence_transformers_writing = LazyModule("bert_jax.conversion.sentence_transformers_writing")
+
 _GENERATION = "generation_config.json"
-# Format -> its file name and the function that writes it.
+# Format -> its file name, and where the function that writes it is defined.
 WRITERS = {
-    "safetensors": ("model.safetensors", safetensors_writing.write),
-    "flax": ("flax_model.msgpack", flax_msgpack.write),
+    "safetensors": ("model.safetensors", "bert_jax.conversion.formats.safetensors_writing.write"),
+    "flax": ("flax_model.msgpack", "bert_jax.conversion.formats.flax_msgpack.write"),
 }
 SAVED_DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
@@ -56,7 +59,8 @@ def writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:
     for what, value, known in (("dtype", dtype, SAVED_DTYPES), ("weights", weights, WRITERS)):
         if value not in known:
             raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
-    name, write = WRITERS[weights]
+    name, place = WRITERS[weights]
+    write = import_object(place)
     return lambda directory, tensors: write(directory / name, tensors)
 
 
@@ -85,16 +89,17 @@ def write_directory(
             sentence_transformers_writing.write_sparse_encoder(beside, model.config, settings)
         if generation is not None:
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
-        if model.head == "masked_lm":
-            write_record(beside, generated=settings.generated)
+        write_record(beside, settings.records)
         if model.head == "sequence_classification":
-            sentence_transformers_writing.write_cross_encoder(beside, settings)
-            write_record(beside, relations=settings.relations)
+            if settings.cross_encoder:
+                sentence_transformers_writing.write_cross_encoder(beside, settings)
             if settings.activation:
                 activation = sentence_transformers_writing.torch_activation(settings.activation)
                 described["sentence_transformers"] = {"activation_fn": activation}
         name = CONFIG_FILES[0]
         if model.head == GLINER_HEAD:
+            from bert_jax.conversion.gliner import gliner_json
+
             name, described = GLINER_FILE, gliner_json(model.config, described, tokenizer)
         write(beside, tensors)
         storage.write_atomically(beside / name, json.dumps(described, indent=2, sort_keys=True) + "\n")

@@ -58,6 +58,10 @@ class InvalidRows:
         self._counts: collections.Counter[str] = collections.Counter()
         self._first: InvalidRow | None = None
 
+    def place(self, line: int) -> str:
+        """Name a row of the file in messages, as the function `place` does."""
+        return place(self._spec, line)
+
     def each(self, items: Iterable[Any], read: Callable[[Any], _Row]) -> Iterator[_Row]:
         """Yield `read(item)` for each item, without those for which it raises InvalidRow."""
         for item in items:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.data import parquet_files
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, RowNumber, place
 from bert_jax.data.lines import numbered_lines, parse_object
+from bert_jax.data.table_formats import has_registered_format, registered_rows
 from bert_jax.errors import InputError
 
 MAX_BYTES = 256 << 20  # the largest file that is one value, decompressed
@@ -78,7 +78,8 @@ def json_objects(
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield (line, name in messages, object) for each object of a file of JSON lines, a JSON array or a Parquet file.
 
-    Blank lines are skipped; in an array and a Parquet file (`.parquet`), the line is the row number.
+    Blank lines are skipped; in an array, a Parquet file (`.parquet`) and a file of a format that is registered
+    (`table_formats.register_reader`), the line is the row number.
 
     Args:
         spec: the file.
@@ -88,8 +89,12 @@ def json_objects(
     Raises:
         InputError: as `numbered_lines` or, for an array, as `read_json_file`.
     """
-    if spec.lower().endswith(parquet_files.SUFFIX):
-        return bad.each(parquet_files.read_parquet(spec), lambda found: _of_array(spec, found.number, found.values))
+    if spec.lower().endswith(".parquet"):
+        from bert_jax.data.parquet_files import read_parquet
+
+        return bad.each(read_parquet(spec), lambda found: _of_array(spec, found.number, found.values))
+    if has_registered_format(spec):
+        return bad.each(registered_rows(spec), lambda found: _of_array(spec, *found))
     if not encoding and json_layout_of(spec) is JsonLayout.ARRAY:
         numbered = ((RowNumber(number), value) for number, value in enumerate(read_json_file(spec), 1))
         return bad.each(numbered, lambda found: _of_array(spec, *found))

@@ -1,12 +1,13 @@
-"""Evaluate fine-tuned models over files, and write their predictions: one driver, and one module per task."""
+"""Evaluate fine-tuned models over files, and write their predictions: the driver, for models of every task."""
 
-from bert_jax.evaluation.driver import (
-    EVALUATORS,
-    Evaluator,
-    evaluate,
-    evaluator_class,
-    open_predictor,
-    predict,
-)
+from typing import TYPE_CHECKING
 
-__all__ = ["EVALUATORS", "Evaluator", "evaluate", "evaluator_class", "open_predictor", "predict"]
+from bert_jax.evaluation.driver import Evaluator, evaluate, evaluator_class
+from bert_jax.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from bert_jax.evaluation.predicting import open_predictor, predict
+
+__all__ = ["Evaluator", "evaluate", "evaluator_class", "open_predictor", "predict"]
+
+__getattr__, __dir__ = lazy_attributes(__name__, {"bert_jax.evaluation.predicting": ("open_predictor", "predict")})

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax import storage
-from bert_jax.data.parquet_files import import_pyarrow
 from bert_jax.errors import InputError, printable_json
 from bert_jax.evaluation.table_cells import TableCells
 
-FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")
 Write = Callable[[list[Mapping[str, Any]], list[Sequence[Any]]], None]
 
 
@@ -60,6 +58,8 @@ def _json(described: Mapping[str, Any]) -> str:
 @contextlib.contextmanager
 def _parquet(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
     """Open a Parquet file; the types of its columns are those of the first rows written."""
+    from bert_jax.data.parquet_files import import_pyarrow
+
     pyarrow, parquet = import_pyarrow(out), importlib.import_module("pyarrow.parquet")
     with storage.open_binary_atomically(out) as file:
         writer: Any = None

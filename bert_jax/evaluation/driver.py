@@ -2,40 +2,30 @@
 
 import abc
 import dataclasses
-import importlib
-import json
-import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 
 from bert_jax import sharding, storage
 from bert_jax.conversion.huggingface import saved_head
+from bert_jax.conversion.record import task_of_model
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.records import table_name
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
-from bert_jax.evaluation.answer_files import FORMATS
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
-from bert_jax.evaluation.predictions import RowPredictor, check_format
+from bert_jax.evaluation.predictions import RowPredictor
+from bert_jax.jobs.remembered import read_remembered
 from bert_jax.modeling import Bert
-from bert_jax.reports import page
-from bert_jax.tasks.remembered import read_remembered
+from bert_jax.tasks import References
+from bert_jax.tasks.entry import load_reference
 
-# Head, or the task of a sequence classifier that reads marked entities -> the class that evaluates such models.
-EVALUATORS = {
-    "sequence_classification": "classification.ClassificationEvaluator",
-    "token_classification": "token_classification.TokenClassificationEvaluator",
-    "question_answering": "question_answering.QuestionAnsweringEvaluator",
-    "sentence_embedding": "sentence_embedding.SentenceEmbeddingEvaluator",
-    "multiple_choice": "multiple_choice.MultipleChoiceEvaluator",
-    "zero_shot_ner": "zero_shot_ner.ZeroShotNerEvaluator",
-    "masked_lm": "masked_diffusion.MaskedDiffusionEvaluator",
-    "relation_extraction": "relation_extraction.RelationExtractionEvaluator",
-    "encoder_decoder": "sequence_to_sequence.SequenceToSequenceEvaluator",
-}
-_SKIPPING = "invalid_rows='skip'"
+if TYPE_CHECKING:
+    from bert_jax.reports.page import Section
+
+SKIPPING = "invalid_rows='skip'"
+FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")  # of files of predictions
 
 
 class Evaluated(NamedTuple):
@@ -47,7 +37,7 @@ class Evaluated(NamedTuple):
     """
 
     scores: dict[str, float]
-    sections: Callable[[], list[page.Section]]
+    sections: "Callable[[], list[Section]]"
 
 
 class Evaluator(abc.ABC):
@@ -71,7 +61,7 @@ class Evaluator(abc.ABC):
         default_columns: the columns of a table, where neither the caller nor the model names them.
         noun: the word for a row in messages.
         runner: the model, its tokenizer, and the limits within which it runs.
-        task: the task of the model (`bert_jax.tasks.base.Task`).
+        task: the task of the model (`bert_jax.jobs.base.Task`).
         predictor: runs the model over rows.
     """
 
@@ -109,6 +99,8 @@ class Evaluator(abc.ABC):
         Raises:
             InputError: the file's name does not end in one of `formats`, or the arguments contradict each other.
         """
+        from bert_jax.evaluation.writing import check_format
+
         check_format(out, cls.formats)
 
     @abc.abstractmethod
@@ -135,19 +127,18 @@ class Evaluator(abc.ABC):
 
 
 def evaluator_class(model_dir: storage.PathLike) -> type[Evaluator]:
-    """Return the class that evaluates the model in a directory.
+    """Return the class that evaluates the model in a directory: of the task that has its head, or whose record it has.
 
     Raises:
         InputError: the model was not fine-tuned for a task.
     """
     head = saved_head(model_dir)
-    if head == "sequence_classification" and read_remembered(model_dir).relations:
-        head = "relation_extraction"
-    if head not in EVALUATORS:
-        raise InputError(f"{model_dir}: expected a model for {', '.join(EVALUATORS)}, found one for {head}")
-    module, name = EVALUATORS[head].split(".")
-    found: type[Evaluator] = getattr(importlib.import_module(f"bert_jax.evaluation.{module}"), name)
-    return found
+    entry = task_of_model(model_dir, head, "evaluators")
+    if entry is None:
+        known = ", ".join(References("evaluators"))
+        raise InputError(f"{model_dir}: expected a model for {known}, found one for {head}")
+    evaluator: type[Evaluator] = load_reference(entry.evaluators[head])
+    return evaluator
 
 
 def evaluate(
@@ -157,7 +148,7 @@ def evaluate(
     *,
     metric_names: Sequence[str] = (),
     invalid_rows: str = "strict",
-    skipping: str = _SKIPPING,
+    skipping: str = SKIPPING,
     report: storage.PathLike | None = None,
     **options: Any,
 ) -> dict[str, float]:
@@ -165,8 +156,8 @@ def evaluate(
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        data: the rows: what `bert_jax.data.finetuning.tables.read_rows` takes; for a tagger, what
-            `bert_jax.data.finetuning.tagged.read_sentences` takes; for question answering, a SQuAD file.
+        data: the rows, as the task's `Evaluator` reads them: for most tasks, what
+            `bert_jax.data.finetuning.tables.read_rows` takes.
         columns: the columns of `data`; those not named are the ones that the model remembers from its training, or the
             task's default ones.
         metric_names: the metrics to return; empty for all that fit.
@@ -182,7 +173,10 @@ def evaluate(
     Raises:
         InputError: the model, the data, an option or the report's name does not fit.
     """
-    page.check_path(report)
+    if report is not None:
+        from bert_jax.reports import page
+
+        page.check_path(report)
     storage.check_output(report or "", data)
     kind = evaluator_class(model_dir)
     columns = kind.columns(model_dir, columns)
@@ -192,87 +186,3 @@ def evaluate(
     if report is not None:
         page.write_page(report, page.Heading(str(model_dir), table_name(data), scores), sections())
     return scores
-
-
-def predict(
-    model_dir: storage.PathLike,
-    data: Any,
-    out: storage.PathLike | None = None,
-    columns: Columns = Columns(),  # noqa: B008 (frozen)
-    *,
-    invalid_rows: str = "strict",
-    skipping: str = _SKIPPING,
-    **options: Any,
-) -> Any:
-    """Return or write a fine-tuned model's prediction for every row, in the order of the rows.
-
-    Tables are read and written in constant memory. Each task's `Evaluator` says what its files hold.
-
-    Args:
-        model_dir: a directory in the Hugging Face layout.
-        data: the rows, as in `evaluate`; labels are not needed and not read.
-        out: the file to write, of one of the task's formats; it appears when it is complete. None returns the rows.
-        columns: the columns of `data`, as in `evaluate`.
-        invalid_rows: one of `bert_jax.data.invalid_rows.RULES`; with `skip`, an invalid row keeps its place.
-        skipping: as in `evaluate`.
-        options: as in `evaluate`.
-
-    Returns:
-        The number of rows. Without `out`, the objects that a file of JSON lines would have: a list of dicts, or where
-        `data` is a DataFrame (pandas, Polars) one of its kind, with a column for each class; for question answering, a
-        dict from the id of a question to its answer.
-
-    Raises:
-        InputError: the model, the data, an option or the file's name does not fit.
-    """
-    if out is not None:
-        storage.check_output(out, data)
-        return open_predictor(model_dir, out, columns, invalid_rows=invalid_rows, skipping=skipping, **options)(
-            data, out
-        )
-    suffix = evaluator_class(model_dir).formats[0]
-    with tempfile.TemporaryDirectory() as folder:
-        path = storage.Path(folder) / f"answers{suffix}"
-        open_predictor(model_dir, path, columns, invalid_rows=invalid_rows, skipping=skipping, **options)(data, path)
-        text = path.read_text()
-    if suffix == ".json":
-        return json.loads(text)
-    rows = [json.loads(line) for line in text.splitlines()]
-    if not hasattr(data, "columns"):
-        return rows
-    flat = [row | scores if (scores := row.pop("scores", None)) else row for row in rows]
-    return type(data)(flat, **({"index": data.index} if hasattr(data, "index") else {}))
-
-
-def open_predictor(
-    model_dir: storage.PathLike,
-    out: storage.PathLike,
-    columns: Columns = Columns(),  # noqa: B008 (frozen)
-    *,
-    invalid_rows: str = "strict",
-    skipping: str = _SKIPPING,
-    **options: Any,
-) -> Callable[[Any, storage.PathLike], int]:
-    """Open a model once for many files: return `predict` as a function of `data` and `out`.
-
-    Args:
-        model_dir: as in `predict`.
-        out: a file to write; the suffix of all of them.
-        columns: as in `predict`.
-        invalid_rows: as in `predict`.
-        skipping: as in `evaluate`.
-        options: as in `evaluate`.
-
-    Raises:
-        InputError: the model, an option or the file's name does not fit.
-    """
-    kind = evaluator_class(model_dir)
-    columns = dataclasses.replace(kind.columns(model_dir, columns), label="")
-    kind.check_predict(out, invalid_rows, **options)
-    model = kind(model_dir, **options)
-
-    def of_file(data: Any, out: storage.PathLike) -> int:
-        invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, skipping, keeping=True)
-        return model.predict(data, out, columns, invalid)
-
-    return of_file

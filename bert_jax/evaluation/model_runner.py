@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -11,17 +11,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_jax import sharding, storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
-from bert_jax.data.batches import Batch
+from bert_jax.data.batches import INPUTS, Batch
 from bert_jax.data.finetuning.features import Paddable
-from bert_jax.data.finetuning.groups import INPUTS
 from bert_jax.errors import InputError
-from bert_jax.inference import PretrainedModel
-from bert_jax.inference.loading import open_tokenizer
+from bert_jax.jobs import setup
 from bert_jax.modeling import Compute, Params, resolved_dtype
-from bert_jax.reports.attention import Attention
-from bert_jax.tasks import setup
 from bert_jax.tokenization import Tokenizer
+
+if TYPE_CHECKING:
+    from bert_jax.reports.attention import Attention
 
 _LARGEST_MAPS = 2**28  # attention weights of a sequence, a gigabyte of float32: more than BERT-large has at 512 tokens
 
@@ -58,7 +58,7 @@ class ModelRunner:
         step = jax.jit(predict, in_shardings=(whole, split), out_shardings=whole)
         return lambda batch: jax.device_get(step(params, batch))
 
-    def attention(self, head: str, features: Paddable, number: int) -> Attention | None:
+    def attention(self, head: str, features: Paddable, number: int) -> "Attention | None":
         """Return the attention maps of one sequence; None where they would be too large.
 
         Args:
@@ -66,6 +66,9 @@ class ModelRunner:
             features: sequences, one per example, or one per text or choice of an example.
             number: the index of the sequence.
         """
+        from bert_jax.inference.model import PretrainedModel
+        from bert_jax.reports.attention import Attention
+
         length = int(features.lengths[number])
         if self.config.num_hidden_layers * self.config.num_attention_heads * length**2 > _LARGEST_MAPS:
             return None

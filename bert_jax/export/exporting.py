@@ -9,12 +9,12 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.compression.quantization import CALIBRATION_ROWS, Text, tokenize_texts
 from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_description
+from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.export import readme, savedmodel, stablehlo
 from bert_jax.export.checking import Difference, check_outputs
 from bert_jax.export.onnx import files as onnx_files
 from bert_jax.export.signature import Arrays, Runner, SourceModel, signature_of
-from bert_jax.inference.loading import open_tokenizer
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 
 # What the check of int8 takes without calibration texts.

@@ -2,9 +2,10 @@
 
 import abc
 import contextlib
+import copy
 import functools
 import inspect
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -12,8 +13,11 @@ import numpy as np
 
 from bert_jax.errors import InputError, TextError, did_you_mean
 from bert_jax.forks import check_fork
+from bert_jax.inference.loading import load_model
 from bert_jax.inference.model import PretrainedModel
+from bert_jax.inference.padded_lengths import PaddedLengths, rounded_length
 from bert_jax.modeling import BertOutput
+from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 from bert_jax.tokenization.interface import check_unicode
 
@@ -26,18 +30,14 @@ _TOKENS_ELSEWHERE = 16_384
 _INVARIANT_TOKENS = {"cpu": 256}
 # Number of batches that are dispatched ahead before the outputs of a batch are fetched.
 _AHEAD = 2
-# Tokens of padding that a new padded length must save before it is compiled. Compiling takes two CPU cores as long as
-# 4,500 tokens of MiniLM; half of that is enough, as more texts of this length tend to follow. On an accelerator,
-# compiling takes as long as a million tokens or more.
-_COMPILING = {"cpu": 2048}
-_COMPILING_ELSEWHERE = 1_000_000
 
 
 class Pipeline(abc.ABC):
     """A model with its tokenizer as a function of texts.
 
     Texts are batched by length; answers are in the order of the texts. Keyword arguments of the constructor are
-    defaults for the options of a call.
+    defaults for the options of a call. Calls may run in several threads, and inside of each other: they share only the
+    padded lengths in use, which change an answer by no more than rounding.
 
     Attributes:
         model: the model that computes the answers.
@@ -75,8 +75,15 @@ class Pipeline(abc.ABC):
         self.batch_size = batch_size
         self.batch_invariant = batch_invariant
         self.tokenizer: Tokenizer = model.tokenizer
-        self._lengths: set[int] = set()  # padded lengths in use
-        self._spare: Counter[int] = Counter()  # tokens of padding that each other padded length would have saved
+        self._lengths = PaddedLengths(model.config.max_position_embeddings, model.compute.target)
+
+    @classmethod
+    def load_model(cls, path: PathLike, dtype: str, task: str) -> Any:
+        """Return the model of a directory, for `task`. Raises InputError when its head is not trained."""
+        model = load_model(path, cls.head, dtype)
+        if model.missing:
+            raise InputError(f"{path}: {task} needs a trained {cls.head} head, found none ({model.missing[0]})")
+        return model
 
     @abc.abstractmethod
     def __call__(self, *texts: Any, **options: Any) -> Any:
@@ -134,13 +141,37 @@ class Pipeline(abc.ABC):
         while begun:
             yield _fetched(*begun.popleft())
 
+    def outputs(self, texts: str | Sequence[str], field: str = "logits", truncation: bool = False) -> np.ndarray:
+        """Return an output of the model for each text behind the model's prompt, in the order of the texts.
+
+        Args:
+            texts: a text or a list of texts.
+            field: a field of `BertOutput` that has a row of the same shape for each text, such as `logits` [n, C] of a
+                classifier.
+            truncation: whether to cut texts over the model's limit; otherwise they are an error.
+
+        Raises:
+            InputError: one is no string, or too long.
+        """
+        windows = self._windows(as_texts(texts), None, truncation, self.model.settings.prompt())
+        parts = [self._rows_of(inputs, field) for _, inputs in windows]
+        return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+
+    def _rows_of(self, inputs: dict[str, np.ndarray], field: str) -> np.ndarray:
+        """Return an output of the model for each row of padded arrays, in the order of the rows."""
+        batches = [(rows, getattr(output, field)) for rows, _, output in self._batches(inputs, (field,))]
+        found = np.empty((len(inputs["input_ids"]), *batches[0][1].shape[1:]), batches[0][1].dtype)
+        for rows, values in batches:
+            found[rows] = values
+        return found
+
     def _shapes(self, lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int | None, int, None]]:
         """Yield row numbers, padded number of rows (None = any), padded length and masks (None = all) of each batch."""
         order = np.argsort(-lengths, kind="stable")  # the longest first, so that running out of memory shows at once
-        self._choose_lengths(lengths)
+        chosen = self._lengths.choose(lengths)
         start = 0
         while start < len(order):
-            padded = min(length for length in self._lengths if length >= lengths[order[start]])
+            padded = min(length for length in chosen if length >= lengths[order[start]])
             most = self.batch_size or self._rows(padded)
             # The last batch is padded to the shape of the others.
             yield order[start : start + most], most if len(order) > most else None, padded, None
@@ -176,32 +207,7 @@ class Pipeline(abc.ABC):
 
         Each length, four between a number and its double, is compiled when it first occurs.
         """
-        longest = self.model.config.max_position_embeddings
-        self._lengths = {min(rounded_length(size), longest) for size in range(1, longest + 1)}
-
-    def _choose_lengths(self, lengths: np.ndarray) -> None:
-        """Add padded lengths whose saved padding outweighs the cost of compiling them.
-
-        The savings are summed over these texts and the texts of earlier calls.
-        """
-        wanted, counts = np.unique([rounded_length(size) for size in lengths.tolist()], return_counts=True)
-        wanted = np.minimum(wanted, self.model.config.max_position_embeddings)
-
-        def padding(*more: int) -> int:
-            known = np.array(sorted({*self._lengths, *more}))
-            return int((known[np.searchsorted(known, wanted)] - wanted) @ counts)
-
-        dear = _COMPILING.get(self.model.compute.target, _COMPILING_ELSEWHERE)
-        if max(self._lengths, default=0) < wanted[-1]:
-            self._lengths.add(int(wanted[-1]))
-        while others := set(wanted.tolist()) - self._lengths:
-            spared = {length: padding() - padding(length) for length in others}
-            best = max(others, key=lambda length: spared[length] + self._spare[length])
-            if spared[best] + self._spare[best] < dear:
-                self._spare.update(spared)
-                break
-            self._lengths.add(best)
-            del self._spare[best]
+        self._lengths.use_all()
 
 
 def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,13 +219,11 @@ def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
         check_fork()
         fixed = signature.bind_partial(self, *given).arguments
         options = {name: value for name, value in self._options.items() if name not in fixed} | options
-        if batch_size is None:
-            return call(self, *given, **options)
-        before, self.batch_size = self.batch_size, positive("batch_size", batch_size)
-        try:
-            return call(self, *given, **options)
-        finally:
-            self.batch_size = before
+        pipe = self
+        if batch_size is not None:
+            pipe = copy.copy(self)  # so that calls of other threads keep their batch size
+            pipe.batch_size = positive("batch_size", batch_size)
+        return call(pipe, *given, **options)
 
     return called
 
@@ -246,12 +250,6 @@ def _fetched(
 def rows_within(tokens: int, length: int) -> int:
     """Return the largest power of two of rows of `length` with at most `tokens` tokens, at least 1."""
     return 1 << max(0, (tokens // length).bit_length() - 1)
-
-
-def rounded_length(size: int) -> int:
-    """Round `size` up to one of 4, 6, ..., 16, 20, ..., 32, 40, ..., 64, 80, ..."""
-    step = max(2, 1 << max(0, (size - 1).bit_length() - 3))
-    return max(4, -(-size // step) * step)
 
 
 def as_list(items: Any) -> list[Any]:

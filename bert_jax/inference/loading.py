@@ -7,18 +7,16 @@ from typing import Any
 import jax
 
 from bert_jax import storage
-from bert_jax.config import BertConfig
-from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
+from bert_jax.conversion.load_pretrained import load_pretrained
 from bert_jax.conversion.model_kinds import ConfigLike, is_file
+from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.errors import InputError, logger, printable
 from bert_jax.forks import check_fork
 from bert_jax.inference.model import PretrainedModel
 from bert_jax.modeling import Compute, resolved_dtype
-from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
+from bert_jax.tokenization import has_tokenizer
 
 _log = logger(__name__)
-# Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
-_PADDING_ROWS = 1024
 
 
 def from_pretrained(
@@ -103,25 +101,3 @@ def load_model(
         settings=loaded.settings,
         missing=tuple(loaded.missing),
     )
-
-
-def open_tokenizer(loaded: Loaded) -> Tokenizer:
-    """Load the tokenizer of a model, and apply the model's setting of lower-casing.
-
-    Raises:
-        InputError: there is no tokenizer, or its vocabulary does not fit the model.
-    """
-    tokenizer = loaded.settings.tokenizer(load_tokenizer(loaded.directory))
-    check_vocabulary(tokenizer, loaded.config, loaded.directory)
-    return tokenizer
-
-
-def check_vocabulary(tokenizer: Tokenizer, config: BertConfig, where: object) -> None:
-    """Raise InputError when the size of a tokenizer's vocabulary does not fit the model's word embedding."""
-    rows, size = config.vocab_size, tokenizer.vocab_size
-    least = max(1, rows - _PADDING_ROWS + 1)
-    if not least <= size <= rows:
-        raise InputError(
-            f"{where}: the vocabulary does not fit the embedding: expected {least} to {rows} pieces, for the {rows} "
-            f"rows of the model's word embedding (vocab_size), found {size}"
-        )

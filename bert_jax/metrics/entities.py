@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, SINGLE, TagScheme, read_scheme
 from bert_jax.errors import InputError, did_you_mean, logger
+from bert_jax.metrics import measure, metrics_of
 
 _log = logger(__name__)
 ENTITY_METRICS = ("f1", "precision", "recall")
@@ -21,7 +22,8 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
     Raises:
         InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.TAG_SCHEMES`.
     """
-    fitting = ("accuracy", "types") if read_scheme(tags) is None else TAGGING_METRICS
+    own = ("accuracy", "types") if read_scheme(tags) is None else TAGGING_METRICS
+    fitting = (*own, *metrics_of("tags"))
     if read_scheme(tags) is None and "O" in tags:
         others = sorted((tag for tag in tags if tag != "O"), key=lambda tag: tag.partition("-")[0] in "BIESUL")
         _log.warning("no F1 of entities: expected tags B-TYPE, I-TYPE and O, found %s", ", ".join(others[:3]))
@@ -29,7 +31,7 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
         if name not in fitting:
             what = "these tags, which are not of entities" if name in TAGGING_METRICS else "tagging"
             raise InputError(f"data.metrics: {name!r} is not a metric of {what}{did_you_mean(name, fitting)}")
-    return tuple(names) or tuple(name for name in fitting if name != "types")
+    return tuple(names) or tuple(name for name in own if name != "types")
 
 
 def entities(scheme: TagScheme, tags: np.ndarray, strict: bool = False) -> np.ndarray:
@@ -75,13 +77,16 @@ def tagging_scores(
     """Return metrics of predicted tags; a ratio of 0 / 0 is 0.
 
     Args:
-        metrics: names of `TAGGING_METRICS`; `types` yields `f1_TYPE`, `precision_TYPE` and `recall_TYPE`, for each tag
-            where tags mark no entities.
+        metrics: names of `TAGGING_METRICS`, or registered ones; `types` yields `f1_TYPE`, `precision_TYPE` and
+            `recall_TYPE`, for each tag where tags mark no entities.
         names: names of the classes.
         tags: gold classes, int `[n]`, with a -1 between sentences.
         predicted: predicted classes, int `[n]`.
         strict: as for `entities`.
     """
+    if added := [name for name in metrics if name in metrics_of("tags")]:
+        own = tagging_scores([name for name in metrics if name not in added], names, tags, predicted, strict)
+        return own | measure("tags", added, *(_sentences(side, tags, names) for side in (tags, predicted)))
     words = tags >= 0
     accuracy = float(np.mean(tags[words] == predicted[words])) if words.any() else 0.0
     scheme = read_scheme(names)
@@ -96,6 +101,12 @@ def tagging_scores(
     right = found[np.isin(_keys(found, len(tags), of_type), _keys(true, len(tags), of_type))]
     counts = [np.bincount(part[:, 2], minlength=of_type) for part in (right, found, true)]
     return _of_counts(metrics, scheme.type_names, counts, accuracy)
+
+
+def _sentences(side: np.ndarray, tags: np.ndarray, names: Sequence[str]) -> list[list[str]]:
+    """Return the names of classes `[n]` as a list for each sentence; `tags` are -1 between sentences."""
+    parts = np.split(side, np.flatnonzero(tags < 0))
+    return [[names[i] for i in part.tolist() if i >= 0] for part in (parts[0], *(part[1:] for part in parts[1:]))]
 
 
 def span_scores(metrics: Sequence[str], names: Sequence[str], true: np.ndarray, found: np.ndarray) -> dict[str, float]:
@@ -119,14 +130,13 @@ def choose_relation_metrics(names: Sequence[str], best: str = "") -> tuple[str, 
     Raises:
         InputError: a name is unknown.
     """
+    fitting = (*TAGGING_METRICS, *metrics_of("relations"))
     for name in names:
-        if name not in TAGGING_METRICS:
-            raise InputError(
-                f"data.metrics: {name!r} is not a metric of relations{did_you_mean(name, TAGGING_METRICS)}"
-            )
+        if name not in fitting:
+            raise InputError(f"data.metrics: {name!r} is not a metric of relations{did_you_mean(name, fitting)}")
     chosen = tuple(names) or tuple(name for name in TAGGING_METRICS if name != "types")
-    if best and best not in TAGGING_METRICS:
-        raise InputError(f"config.best_metric: {best!r} is not measured{did_you_mean(best, TAGGING_METRICS)}")
+    if best and best not in fitting:
+        raise InputError(f"config.best_metric: {best!r} is not measured{did_you_mean(best, fitting)}")
     return chosen if not best or best in chosen else (*chosen, best)
 
 
@@ -138,12 +148,15 @@ def relation_scores(
     A ratio of 0 / 0 is 0.
 
     Args:
-        metrics: names of `TAGGING_METRICS`; `types` yields the three ratios of each relation. `accuracy` counts `null`.
+        metrics: names of `TAGGING_METRICS`, or registered ones; `types` yields the three ratios of each relation.
+            `accuracy` and registered metrics count `null`.
         names: names of the classes.
         null: the class of pairs without a relation; "" or no class of `names` where there is none.
         labels: gold classes, int `[n]`, or 0 and 1 `[n, C]`.
         predicted: predicted classes, likewise.
     """
+    added = measure("relations", metrics, labels, predicted)
+    metrics = [name for name in metrics if name not in added]
     if labels.ndim == 1:
         accuracy = float(np.mean(labels == predicted))
         sides = (predicted[labels == predicted], predicted, labels)
@@ -153,7 +166,8 @@ def relation_scores(
         accuracy = float(np.mean((labels == predicted).all(axis=1)))
         counts = [side.sum(axis=0) for side in (labels & predicted, predicted, labels)]
     relations = [i for i, name in enumerate(names) if name != null]
-    return _of_counts(metrics, [names[i] for i in relations], [count[relations] for count in counts], accuracy)
+    counts = [count[relations] for count in counts]
+    return _of_counts(metrics, [names[i] for i in relations], counts, accuracy) | added
 
 
 def _of_counts(

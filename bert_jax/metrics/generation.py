@@ -7,6 +7,7 @@ from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.extras import how_to_install
+from bert_jax.metrics import measure, metrics_of
 from bert_jax.tokenization import Tokenizer
 
 _ROUGE = ("rouge1", "rouge2", "rougeL")
@@ -23,9 +24,13 @@ def choose_text_metrics(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InputError: a name is not known, or its package is not installed.
     """
+    added = metrics_of("texts")
     for name in names:
+        if name in added:
+            continue
         if name not in _PACKAGES:
-            raise InputError(f"metrics: {name!r} is not a metric of texts{did_you_mean(name, TEXT_METRICS)}")
+            fitting = (*TEXT_METRICS, *added)
+            raise InputError(f"metrics: {name!r} is not a metric of texts{did_you_mean(name, fitting)}")
         if not _is_installed(_PACKAGES[name]):
             distribution = _PACKAGES[name].replace("_", "-")
             message = f"metrics: {name}: expected the package {distribution}, found none"
@@ -40,7 +45,7 @@ def _is_installed(package: str) -> bool:
 def text_scores(
     names: Sequence[str], written: Sequence[str], references: Sequence[str], tokenizer: Tokenizer | None = None
 ) -> dict[str, float]:
-    """Return metrics of `TEXT_METRICS` of texts against one reference each.
+    """Return metrics of `TEXT_METRICS`, or registered ones, of texts against one reference each.
 
     Exact matches are a share from 0 to 1, up to spaces at the ends. `distinct1` and `distinct2` are `distinct_ngrams`
     of the words of the texts, apart at spaces. BLEU and chrF are those of sacrebleu for a corpus,
@@ -56,7 +61,7 @@ def text_scores(
         written, references = (
             [tokenizer.decode(ids) for ids in tokenizer.encode_batch(list(texts))] for texts in (written, references)
         )
-    scores: dict[str, float] = {}
+    scores = measure("texts", names, list(references), list(written))
     if "exact_match" in names:
         pairs = zip(written, references, strict=True)
         scores["exact_match"] = sum(text.strip() == other.strip() for text, other in pairs) / len(references)

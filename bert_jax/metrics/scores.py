@@ -1,19 +1,12 @@
 """Metrics of classes, numbers and rankings, as the GLUE benchmark computes them (Wang et al. 2018, table 1)."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.inference.similarity import comparable, compare
-
-CLASSIFICATION = ("accuracy", "f1", "matthews", "macro_f1", "micro_f1", "weighted_f1")
-_USUAL = ("accuracy", "f1", "matthews")  # defaults of CLASSIFICATION; macro_f1 where there are more than two classes
-MULTI_LABEL = ("accuracy", "micro_f1", "macro_f1", "weighted_f1")
-REGRESSION = ("pearson", "spearman", "mse")
-RETRIEVAL = ("retrieval_accuracy", "mrr")  # metrics of `retrieval_ranks`
-_ROWS = 1024  # queries that are compared with all documents at once
+from bert_jax.metrics import measure, metrics_of, usual_metrics
 
 
 def accuracy(labels: np.ndarray, predicted: np.ndarray) -> float:
@@ -88,13 +81,6 @@ def mse(labels: np.ndarray, predicted: np.ndarray) -> float:
     return float(np.mean(np.square(np.asarray(labels, np.float64) - predicted)))
 
 
-METRICS = {
-    "accuracy": accuracy, "f1": f1, "matthews": matthews, "micro_f1": micro_f1, "macro_f1": macro_f1,
-    "weighted_f1": weighted_f1,
-    "pearson": pearson, "spearman": spearman, "mse": mse,
-}  # fmt: skip
-
-
 def choose_metrics(
     names: Sequence[str], regression: bool, num_labels: int, several: bool = False, best: str = ""
 ) -> tuple[str, ...]:
@@ -110,84 +96,24 @@ def choose_metrics(
     Raises:
         InputError: a name is unknown or does not apply to the task.
     """
-    fitting, usual = CLASSIFICATION, _USUAL
-    if regression:
-        fitting = usual = REGRESSION
-    elif several:
-        fitting, usual = MULTI_LABEL, MULTI_LABEL[:3]
-    elif num_labels != 2:
-        fitting = tuple(name for name in fitting if name != "f1")
-        usual = tuple("macro_f1" if name == "f1" else name for name in usual)
+    of_classes = "two_classes" if num_labels == 2 else "classes"
+    kind = "numbers" if regression else "label_sets" if several else of_classes
+    fitting = metrics_of(kind)
     for name in names:
         if name not in fitting:
             task = "regression" if regression else f"classification into {num_labels} labels"
             raise InputError(f"data.metrics: {name!r} is not a metric of {task}{did_you_mean(name, fitting)}")
     if best and best not in fitting:
         raise InputError(f"config.best_metric: {best!r} is not measured{did_you_mean(best, fitting)}")
-    chosen = tuple(names) or usual
+    chosen = tuple(names) or usual_metrics(kind)
     return chosen if not best or best in chosen else (*chosen, best)
 
 
-def compute_metrics(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Return the metrics `names` of `predicted` against `labels`: classes or numbers [n], or 0 and 1 [n, C]."""
-    several = {"accuracy": all_right} if labels.ndim == 2 else {}
-    return {name: (METRICS | several)[name](labels, predicted) for name in names}
-
-
-def ratios(predictions: Sequence[Mapping[str, np.ndarray]], metrics: Mapping[str, tuple[str, str]]) -> dict[str, float]:
-    """Return metrics that are ratios of sums over all predictions; 0 / 0 is 0.
-
-    Args:
-        predictions: arrays by name, batch by batch.
-        metrics: metric -> names of its numerator and denominator in `predictions`.
-    """
-    sums = {name: sum(float(p[name].sum(dtype=np.float64)) for p in predictions) for name in predictions[0]}
-    return {name: sums[part] / max(sums[count], 1.0) for name, (part, count) in metrics.items()}
-
-
-def retrieval_ranks(queries: np.ndarray, documents: np.ndarray, similarity: str = "cosine") -> np.ndarray:
-    """Return the rank, from 1, of each query's own document among all documents; ties get their mean rank.
-
-    Args:
-        queries: `[n, D]`.
-        documents: `[n, K, D]`; the first document of a row is the query's own, the others are negatives.
-        similarity: as for `bert_jax.inference.similarity.similarities`.
-
-    Returns:
-        float64 `[n]`.
-    """
-    among = documents.swapaxes(0, 1).reshape(-1, documents.shape[-1])
-    queries, among = (comparable(similarity, side.astype(np.float64)) for side in (queries, among))
-    return ranks_among(lambda rows: compare(similarity, queries[rows], among), np.arange(len(queries)))
-
-
-def ranks_among(compare: Callable[[slice], np.ndarray], own: np.ndarray, *, relative: bool = False) -> np.ndarray:
-    """Return the rank, from 1, of each query's own document among all M documents; ties get their mean rank.
-
-    Args:
-        compare: function from rows of queries to their scores with all documents, `[rows, M]`.
-        own: int `[n]`, the number of each query's own document.
-        relative: whether the tolerance of ties, 1e-6, is multiplied by scores above 1.
-
-    Returns:
-        float64 `[n]`.
-    """
-    ranks = np.empty(len(own))
-    for start in range(0, len(own), _ROWS):
-        rows = slice(start, start + _ROWS)
-        scores = compare(rows)
-        of_own = scores[np.arange(len(scores)), own[rows]][:, None]
-        # With the tolerance equal texts tie even if they were in different batches.
-        tolerance = 1e-6 * (np.maximum(np.abs(of_own), 1) if relative else 1)
-        above, equal = scores > of_own + tolerance, np.abs(scores - of_own) <= tolerance
-        ranks[rows] = 1 + above.sum(1) + (equal.sum(1) - 1) / 2
-    return ranks
-
-
-def retrieval_scores(ranks: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Return the metrics `names` of `RETRIEVAL` of ranks from 1."""
-    found = {"retrieval_accuracy": float(np.mean(ranks == 1)), "mrr": float(np.mean(1 / ranks))}
-    return {name: found[name] for name in names}
+def compute_metrics(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray, count: int) -> dict[str, float]:
+    """Return the metrics `names` of `predicted` against `labels`: `count` classes or numbers [n], or 0 and 1 [n, C]."""
+    of_classes = "two_classes" if count == 2 else "classes"
+    of_rows = "numbers" if np.issubdtype(labels.dtype, np.floating) else of_classes
+    return measure("label_sets" if labels.ndim == 2 else of_rows, names, labels, predicted)
 
 
 def _correlation(name: str, labels: np.ndarray, predicted: np.ndarray) -> float:

@@ -19,11 +19,7 @@ __all__ = [
     "resolved_dtype",
 ]  # fmt: skip
 
-__getattr__ = lazy_attributes(
+__getattr__, __dir__ = lazy_attributes(
     __name__,
     {"bert_jax.modeling.electra": ("Electra",), "bert_jax.modeling.encoder_decoder": ("EncoderDecoder",)},
 )
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

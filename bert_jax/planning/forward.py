@@ -17,7 +17,8 @@ from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.planning.accelerators import INT8_TOPS
 from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.slices import Slice
-from bert_jax.training.flops import forward_flops, peak_flops
+from bert_jax.training.flops import forward_flops
+from bert_jax.training.peaks import peak_flops
 
 FORWARD_MODES = ("bfloat16", "int8", "int8_dynamic", "int4")
 

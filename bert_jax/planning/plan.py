@@ -20,12 +20,13 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from bert_jax import parameter_sharding, recipes, sharding, tasks
+from bert_jax import jobs, parameter_sharding, recipes, sharding
+from bert_jax.jobs.base import AbstractTask, Stage
 from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.hlo import Collective
 from bert_jax.planning.slices import Slice
-from bert_jax.tasks.base import AbstractTask, Stage
-from bert_jax.training.flops import peak_flops, step_flops
+from bert_jax.training.flops import step_flops
+from bert_jax.training.peaks import peak_flops
 from bert_jax.training.program import Program, check_mesh, make_program
 
 
@@ -134,7 +135,7 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
     """
     recipe = recipes.resolve(recipe, platform="tpu")
     mesh = place.mesh(recipe)
-    abstract_task = for_tpu(tasks.abstract_task(recipe))
+    abstract_task = for_tpu(jobs.abstract_task(recipe))
     check_mesh(recipe, abstract_task.task.model, mesh, evaluates=False)
     num_steps = sum(stage.num_steps for stage in abstract_task.stages)
     with jax.set_mesh(mesh):

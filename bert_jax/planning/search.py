@@ -63,7 +63,7 @@ def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda
     Raises:
         InputError: the recipe is invalid, or not of pretraining.
     """
-    if recipe.task not in recipes.PRETRAINING:
+    if not recipes.is_pretraining(recipe):
         raise InputError(f"--search: expected a pretraining recipe, found one of {recipe.task}")
     heads = recipes.model_config(recipe).key_value_heads
     for mesh in meshes(len(place.devices), place.num_slices, heads):

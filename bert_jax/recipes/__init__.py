@@ -1,63 +1,53 @@
 """Recipes: every setting of a run as a typed key with default, meaning and checks.
 
-A recipe file is a Python file whose `get_config(arg)` starts from a function of `keys.py`, such as `pretraining()`, and
-changes some keys. On the command line `--config.a.b=value` changes a key after that. Unknown keys are an error.
+A recipe file is a Python file whose `get_config(arg)` starts from the recipe of a task, such as
+`recipes.classification()`, and changes some keys. On the command line `--config.a.b=value` changes a key after that.
+Unknown keys are an error.
 """
 
+from typing import Any
+
+from bert_jax.recipes.base import Key, ModelUse, TaskRecipe
 from bert_jax.recipes.checks import resolve
-from bert_jax.recipes.definitions import DTYPE_CHOICES, MASK_UNITS, OPTIMIZER_CHOICES, SCHEDULE_CHOICES
 from bert_jax.recipes.keys import (
-    PRETRAINING,
+    KEYS,
     RECIPES,
     batch_size_at,
-    classification,
-    diffusion_pretraining,
-    electra,
-    masked_diffusion,
+    is_pretraining,
     model_config,
-    multi_vector,
-    multiple_choice,
-    pretraining,
-    question_answering,
-    relation_extraction,
-    reranking,
-    sentence_embedding,
-    sequence_to_sequence,
-    sparse_embedding,
     stages,
-    token_classification,
-    zero_shot_ner,
 )
+from bert_jax.recipes.optimization import OPTIMIZERS, SCHEDULES
 from bert_jax.recipes.reading import flatten, load_recipe, to_json, with_current_names
+from bert_jax.recipes.shared_keys import DTYPE_CHOICES
 
 __all__ = [
     "DTYPE_CHOICES",
-    "MASK_UNITS",
-    "OPTIMIZER_CHOICES",
-    "PRETRAINING",
+    "KEYS",
+    "OPTIMIZERS",
     "RECIPES",
-    "SCHEDULE_CHOICES",
+    "SCHEDULES",
+    "Key",
+    "ModelUse",
+    "TaskRecipe",
     "batch_size_at",
-    "classification",
-    "diffusion_pretraining",
-    "electra",
     "flatten",
+    "is_pretraining",
     "load_recipe",
-    "masked_diffusion",
     "model_config",
-    "multi_vector",
-    "multiple_choice",
-    "pretraining",
-    "question_answering",
-    "relation_extraction",
-    "reranking",
     "resolve",
-    "sentence_embedding",
-    "sequence_to_sequence",
-    "sparse_embedding",
     "stages",
     "to_json",
-    "token_classification",
     "with_current_names",
-    "zero_shot_ner",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the function that makes the recipe of a task, such as `recipes.classification`."""
+    if name not in RECIPES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and no task has that name")
+    return RECIPES[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *RECIPES})

@@ -1,9 +1,17 @@
-"""`Key`, the definition of a recipe key."""
+"""`Key`, the definition of a recipe key, and `TaskRecipe`, the recipe of a task."""
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
+
+# What a change of a key does to a resumed run, for `Key.may_change`.
+OUTPUT = "how often and where something is written; what is computed stays the same"
+SPREAD = "how the work is spread over devices and recomputed; only rounding changes"
+EVALUATIONS = "evaluations from here on"
+CONTENT = "where the data are and how they are laid out; their content must be the same"
+LENGTH = "the run becomes longer or shorter; the learning rate follows the schedule of the new length from here on"
+TWO_TEXTS = '["A first text.", "A second text."]'  # as Python code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +25,9 @@ class Key:
         least: the smallest allowed value (inclusive), None = no limit.
         above: the exclusive lower limit, None = no limit.
         below: the exclusive upper limit, None = no limit.
+        may_change: what a change does to a resumed run; "" = it must not change, as it makes another run.
+        synonyms: names of other libraries for it, separated by spaces, for hints; `-` is written as `_`.
+        former: the dotted name that it had in earlier versions; "" = the same.
     """
 
     default: Any
@@ -25,6 +36,9 @@ class Key:
     least: float | None = None
     above: float | None = None
     below: float | None = None
+    may_change: str = ""
+    synonyms: str = ""
+    former: str = ""
 
     @property
     def type(self) -> type:
@@ -58,3 +72,63 @@ class Key:
             and (self.above is None or value > self.above)
             and value < (math.inf if self.below is None else self.below)
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelUse:
+    """How a task's models are used, as Python code for their cards.
+
+    Attributes:
+        tag: the hub's name of the task (`pipeline_tag`); "" = none.
+        pipeline: name of the pipeline; "" = the model itself is called.
+        arguments: arguments of a call of the pipeline; `{mask}` stands for the mask token.
+        inputs: inputs of a call of the model; `{tokenizer}` and `{options}` stand for a tokenizer and the last
+            arguments of its call.
+        torch_import: the import of the library that runs such models in PyTorch; `{class}` stands for a class of
+            transformers.
+        torch_lines: the lines that run one in PyTorch, of the directory `folder`; `{inputs}` stands for `inputs`.
+    """
+
+    tag: str = ""
+    pipeline: str = ""
+    arguments: str = ""
+    inputs: str = '{tokenizer}(["A text."]{options})'
+    torch_import: str = "from transformers import AutoTokenizer, {class}"
+    torch_lines: tuple[str, ...] = (
+        "tokenizer, model = AutoTokenizer.from_pretrained(folder), {class}.from_pretrained(folder)",
+        "print(model(**{inputs}))",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskRecipe:
+    """The recipe of a task: its keys, and the functions that read a recipe of it.
+
+    Attributes:
+        meaning: what the recipe trains, in one line.
+        build: a function of a resolved recipe that returns its `bert_jax.jobs.Job`, or where it is defined.
+        keys: the keys that the task has beside those of every task (`shared_keys.SHARED_KEYS`), or in their place.
+        defaults: name of a key -> the default where it is not that of the key.
+        check: a function of a recipe that raises InputError when values do not fit together.
+        pretraining: whether the task learns from prepared corpora, by `bert-jax pretrain`, and not from tables.
+        whole_batch_losses: values of `data.loss` that compare the rows of a batch with each other, so that the losses
+            of its parts do not sum to its loss.
+        teacher_cache: whether `build` adds the cached outputs of a teacher to the rows
+            (`bert_jax.jobs.teaching.with_teacher_outputs`).
+        use: what the card of a trained model says of its use.
+        synthetic_rows: a function of a copy of a resolved recipe without data that returns rows as objects of JSON, or
+            where it is defined. `bert-jax plan` builds the job on them: `data.train` is then a file of JSON lines in
+            memory. The function may set keys of the copy, such as a column that is empty. Tasks of `pretraining`
+            return a row of a batch for each stage. None = plans need data.
+    """
+
+    meaning: str
+    build: Any
+    keys: Mapping[str, Key]
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    check: Callable[[Any], None] | None = None
+    pretraining: bool = False
+    whole_batch_losses: Collection[str] = ()
+    teacher_cache: bool = False
+    use: ModelUse = ModelUse()
+    synthetic_rows: Any = None

@@ -1,20 +1,16 @@
 """Check the values of a recipe, and resolve `auto`."""
 
 import math
-from typing import Any
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.recipes.definitions import KEYS
-from bert_jax.recipes.keys import PRETRAINING
+from bert_jax.recipes.keys import KEYS, TASK_RECIPES, compares_rows
 from bert_jax.recipes.reading import flatten
-from bert_jax.recipes.retrieval_definitions import WHOLE_BATCH_LOSSES
 
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-_MOST_MIXED = 1000  # directories of a mixture
 _EVALUATED = 32  # fewest examples in a batch of evaluation, where the rows of a training step are packed
 
 
@@ -52,8 +48,6 @@ def _choices(c: ConfigDict) -> None:
         if flat[name] is None and key.value is not None:
             raise InputError(f"config.{name}: expected {key.type.__name__}, found None")
     choices = {name: key.choices for name, key in KEYS[c.task].items() if flat[name] is not None and key.choices}
-    if c.task == "classification" and c.data.task_type != "classification":
-        choices["data.class_weights"] = ("",)
     for name, known in choices.items():
         if flat[name] not in known:
             raise InputError(f"config.{name}: {flat[name]!r} is not known{did_you_mean(flat[name], known)}")
@@ -68,19 +62,10 @@ def _ranges(c: ConfigDict) -> None:
             _check_float32(name, abs(flat[name]))
     if c.optimizer.warmup_steps and c.optimizer.warmup_ratio:
         raise InputError("config.optimizer: expected warmup_steps or warmup_ratio, found both")
-    if "hidden_share" in c.data and c.data.hidden_share + c.data.random_share > 1:
-        raise InputError(
-            "config.data: expected hidden_share + random_share of at most 1, "
-            f"found {c.data.hidden_share} + {c.data.random_share}"
-        )
-    if c.task in PRETRAINING:
-        _check_mixture(c)
+    if check := TASK_RECIPES[c.task].check:
+        check(c)
     if c.quantization.mode and c.reduce_dtype != "float32":
         raise InputError(f"config.reduce_dtype: expected float32 with quantization.mode, found {c.reduce_dtype}")
-    if c.get("label_smoothing") and c.data.get("task_type", "classification") != "classification":
-        raise InputError(f"config.label_smoothing: expected 0 for {c.data.task_type}, found {c.label_smoothing}")
-    if c.data.get("task_type") == "multi_label" and not c.data.label_separator:
-        raise InputError("config.data.label_separator: expected the separator of labels, found none")
     if c.data.get("dev_share") and c.data.dev:
         raise InputError("config.data: expected dev or dev_share, found both")
     if c.data.get("packing") and c.data.length_buckets:
@@ -106,54 +91,11 @@ def _ranges(c: ConfigDict) -> None:
             )
 
 
-def _check_mixture(c: ConfigDict) -> None:
-    directories, weights, epochs = c.data.mixture, c.data.mixture_weights, c.data.mixture_epochs
-    if not directories:
-        for name in ("mixture_weights", "mixture_epochs"):
-            if c.data[name]:
-                raise InputError(f"config.data.{name}: expected () without data.mixture, found {c.data[name]!r}")
-        return
-    if c.data.prepared:
-        raise InputError("config.data: expected prepared or mixture, found both")
-    if not all(isinstance(directory, str) and directory for directory in directories):
-        raise InputError(f"config.data.mixture: expected names of directories, found {directories!r}")
-    if len(directories) > _MOST_MIXED:
-        raise InputError(f"config.data.mixture: expected at most {_MOST_MIXED} directories, found {len(directories)}")
-    if len(set(directories)) < len(directories):
-        raise InputError(f"config.data.mixture: expected different directories, found {directories!r}")
-    if weights and epochs:
-        raise InputError("config.data: expected mixture_weights or mixture_epochs, found both")
-    by_stage = bool(weights) and all(isinstance(part, tuple) for part in weights)
-    if by_stage and len(weights) != max(len(c.stages), 1):
-        raise InputError(f"config.data.mixture_weights: expected weights for each of the {len(c.stages)} stages, found "
-                         f"{len(weights)}")  # fmt: skip
-    for name, numbers in (
-        ("mixture_epochs", epochs or None),
-        *(("mixture_weights", part) for part in (weights if by_stage else (weights or None,))),
-    ):
-        if numbers is not None:
-            _check_shares(f"config.data.{name}", numbers, len(directories))
-
-
-def _check_shares(key: str, numbers: tuple[Any, ...], count: int) -> None:
-    """Raise InputError unless there are `count` finite numbers of at least 0 whose sum is above 0."""
-    valid = all(isinstance(n, (int, float)) and not isinstance(n, bool) and 0 <= n < math.inf for n in numbers)
-    if not valid or len(numbers) != count or not sum(numbers):
-        raise InputError(f"{key}: expected {count} numbers of at least 0, one for each directory of data.mixture, not "
-                         f"all 0, found {numbers!r}")  # fmt: skip
-
-
 def _check_float32(name: str, size: float) -> None:
     """Raise InputError for a number that float32 would round to 0 or infinity."""
     if size and not _LEAST <= size <= _MOST:
         raise InputError(f"config.{name}: expected 0 or a number of {_LEAST:.3g} to {_MOST:.3g}, which float32 holds, "
                          f"found {size:g}")  # fmt: skip
-
-
-def compares_rows(c: ConfigDict) -> bool:
-    """Return whether the loss compares the rows of a batch, so that its task alone can split the batch."""
-    embeds = c.task in ("sentence_embedding", "sparse_embedding", "multi_vector")
-    return embeds and c.data.loss in WHOLE_BATCH_LOSSES
 
 
 def _check_compared_rows(c: ConfigDict) -> None:

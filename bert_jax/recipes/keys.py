@@ -1,19 +1,57 @@
-"""Build the recipe of each task from `definitions.py`, and read its stages, batch sizes and architecture."""
+"""Build the recipe of each task from its keys, and read its stages, batch sizes and architecture."""
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
 from bert_jax.config import BertConfig
 from bert_jax.config.quantization import Quantization
-from bert_jax.recipes.definitions import KEYS
-from bert_jax.recipes.model_keys import model_fields
+from bert_jax.recipes.base import Key, TaskRecipe
+from bert_jax.recipes.model_keys import model_fields, model_keys
+from bert_jax.recipes.shared_keys import SHARED_KEYS
+from bert_jax.tasks import References
+
+# Value of a recipe's `task` -> the recipe of the task, imported on lookup.
+TASK_RECIPES: Mapping[str, TaskRecipe] = References("recipes")
 
 
-def _recipe(task: str, defaults: Mapping[str, Any]) -> ConfigDict:
-    """Return the locked recipe of a task: every key of its table, where `defaults` override the table's defaults."""
+class _Keys(Mapping[str, Mapping[str, Key]]):
+    """Keys by task, model keys of families registered later included."""
+
+    def __getitem__(self, task: str) -> Mapping[str, Key]:
+        return {**SHARED_KEYS, **TASK_RECIPES[task].keys, **model_keys()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TASK_RECIPES)
+
+    def __len__(self) -> int:
+        return len(TASK_RECIPES)
+
+
+class _Recipes(Mapping[str, Callable[[], ConfigDict]]):
+    """Task -> a function that returns its recipe with the defaults."""
+
+    def __getitem__(self, task: str) -> Callable[[], ConfigDict]:
+        if task not in TASK_RECIPES:
+            raise KeyError(task)
+        return functools.partial(default_recipe, task)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TASK_RECIPES)
+
+    def __len__(self) -> int:
+        return len(TASK_RECIPES)
+
+
+KEYS = _Keys()
+RECIPES = _Recipes()
+
+
+def default_recipe(task: str) -> ConfigDict:
+    """Return the locked recipe of a task: every key of its table, with the defaults of the task."""
     c = ConfigDict()
     for name, key in KEYS[task].items():
         *parents, last = name.split(".")
@@ -23,112 +61,36 @@ def _recipe(task: str, defaults: Mapping[str, Any]) -> ConfigDict:
                 node[parent] = ConfigDict()
             node = node[parent]
         node[last] = config_dict.placeholder(key.type) if key.value is None else key.default
-    c.update_from_flattened_dict({"task": task, **defaults})
+    c.update_from_flattened_dict({"task": task, **TASK_RECIPES[task].defaults})
     return c.lock()
 
 
-def pretraining() -> ConfigDict:
-    """Return the recipe of masked-LM and next-sentence pretraining, with the paper's values as defaults."""
-    return _recipe("pretraining", {"num_steps": 1_000_000, "optimizer.warmup_steps": 10_000})
+def synonyms(*tasks: str) -> dict[str, str]:
+    """Return the last part of each key's name -> its names in other libraries, separated by spaces.
+
+    Args:
+        tasks: the tasks that have the keys; none = all.
+    """
+    names: dict[str, dict[str, None]] = {}
+    for task in tasks or KEYS:
+        for name, key in KEYS[task].items():
+            names.setdefault(name.rpartition(".")[2], {}).update(dict.fromkeys(key.synonyms.split()))
+    return {last: " ".join(others) for last, others in names.items() if others}
 
 
-def electra() -> ConfigDict:
-    """Return the recipe of replaced-token detection, with the paper's small models as defaults."""
-    sizes = {"model.family": "electra", "model.size": "small"}
-    steps = {"num_steps": 1_000_000, "optimizer.warmup_steps": 10_000}
-    return _recipe("electra", {**sizes, **steps, "data.hidden_share": 1.0, "data.random_share": 0.0})
+def renamed_keys(task: str) -> dict[str, str]:
+    """Return the former name of each renamed key of a task -> its name; none for an unknown task."""
+    return {key.former: name for name, key in KEYS.get(task, {}).items() if key.former}
 
 
-def diffusion_pretraining() -> ConfigDict:
-    """Return the recipe of masked-diffusion pretraining: masked LM at every mask rate."""
-    return _recipe("diffusion_pretraining", {"num_steps": 1_000_000, "optimizer.warmup_steps": 10_000})
+def is_pretraining(recipe: ConfigDict) -> bool:
+    """Return whether a recipe learns from prepared corpora, by `bert-jax pretrain`."""
+    return TASK_RECIPES[recipe.task].pretraining
 
 
-def _fine_tuning(task: str, batch_size: int, epochs: float, learning_rate: float) -> ConfigDict:
-    """Return the recipe of a fine-tuning task."""
-    batches = {"global_batch_size": batch_size, "num_epochs": epochs}
-    return _recipe(task, {**batches, "optimizer.learning_rate": learning_rate, "optimizer.warmup_ratio": 0.1})
-
-
-def classification() -> ConfigDict:
-    """Return the recipe of sequence classification or regression (`data.task_type`) on single texts or pairs."""
-    return _fine_tuning("classification", batch_size=32, epochs=3.0, learning_rate=3e-5)
-
-
-def token_classification() -> ConfigDict:
-    """Return the recipe of token classification: sentences with a tag for each word, such as entities."""
-    return _fine_tuning("token_classification", batch_size=32, epochs=3.0, learning_rate=5e-5)
-
-
-def multiple_choice() -> ConfigDict:
-    """Return the recipe of multiple choice: questions with several choices, one of them right."""
-    return _fine_tuning("multiple_choice", batch_size=16, epochs=3.0, learning_rate=2e-5)
-
-
-def question_answering() -> ConfigDict:
-    """Return the recipe of extractive question answering, with the paper's values for SQuAD 1.1 as defaults."""
-    return _fine_tuning("question_answering", batch_size=32, epochs=3.0, learning_rate=5e-5)
-
-
-def sentence_embedding() -> ConfigDict:
-    """Return the recipe of sentence embeddings from pairs or triplets of texts."""
-    return _fine_tuning("sentence_embedding", batch_size=32, epochs=1.0, learning_rate=2e-5)
-
-
-def reranking() -> ConfigDict:
-    """Return the recipe of rerankers: cross-encoders that score the relevance of a passage to a query."""
-    return _fine_tuning("reranking", batch_size=32, epochs=1.0, learning_rate=2e-5)
-
-
-def sparse_embedding() -> ConfigDict:
-    """Return the recipe of sparse embeddings (SPLADE) from pairs of queries and documents."""
-    return _fine_tuning("sparse_embedding", batch_size=32, epochs=1.0, learning_rate=2e-5)
-
-
-def multi_vector() -> ConfigDict:
-    """Return the recipe of late interaction (ColBERT): a vector for each token of queries and documents."""
-    return _fine_tuning("multi_vector", batch_size=32, epochs=1.0, learning_rate=2e-5)
-
-
-def zero_shot_ner() -> ConfigDict:
-    """Return the recipe of zero-shot NER (GLiNER): texts with spans of named types."""
-    return _fine_tuning("zero_shot_ner", batch_size=8, epochs=3.0, learning_rate=2e-5)
-
-
-def masked_diffusion() -> ConfigDict:
-    """Return the recipe of masked diffusion: generating answers to prompts, or texts."""
-    return _fine_tuning("masked_diffusion", batch_size=32, epochs=10.0, learning_rate=1e-4)
-
-
-def relation_extraction() -> ConfigDict:
-    """Return the recipe of relation extraction: texts with two entities and the relation between them."""
-    return _fine_tuning("relation_extraction", batch_size=32, epochs=5.0, learning_rate=3e-5)
-
-
-def sequence_to_sequence() -> ConfigDict:
-    """Return the recipe of encoder-decoders from two encoders: pairs of a text to read and a text to write."""
-    return _fine_tuning("sequence_to_sequence", batch_size=32, epochs=3.0, learning_rate=5e-5)
-
-
-PRETRAINING: dict[str, Callable[[], ConfigDict]] = {
-    "pretraining": pretraining,
-    "electra": electra,
-    "diffusion_pretraining": diffusion_pretraining,
-}
-RECIPES = PRETRAINING | {
-    "classification": classification,
-    "token_classification": token_classification,
-    "question_answering": question_answering,
-    "sentence_embedding": sentence_embedding,
-    "reranking": reranking,
-    "sparse_embedding": sparse_embedding,
-    "multi_vector": multi_vector,
-    "multiple_choice": multiple_choice,
-    "zero_shot_ner": zero_shot_ner,
-    "masked_diffusion": masked_diffusion,
-    "relation_extraction": relation_extraction,
-    "sequence_to_sequence": sequence_to_sequence,
-}
+def compares_rows(recipe: ConfigDict) -> bool:
+    """Return whether the loss compares the rows of a batch, so that its task alone can split the batch."""
+    return recipe.data.get("loss") in TASK_RECIPES[recipe.task].whole_batch_losses
 
 
 def stages(recipe: ConfigDict) -> tuple[tuple[int, int, int], ...]:

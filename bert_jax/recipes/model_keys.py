@@ -31,5 +31,6 @@ def model_keys() -> dict[str, Key]:
 
 def _key(setting: Setting) -> Key:
     own = setting.recipe if isinstance(setting.recipe, Mapping) else {}
-    limits = {"least": setting.least, "above": setting.above, "below": setting.below, **own}
-    return Key(setting.type or object, setting.meaning.replace("None = ", "not set = "), setting.choices, **limits)
+    declared = {name: getattr(setting, name) for name in ("least", "above", "below", "synonyms")}
+    meaning = setting.meaning.replace("None = ", "not set = ")
+    return Key(setting.type or object, meaning, setting.choices, **(declared | dict(own)))

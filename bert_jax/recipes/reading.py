@@ -11,10 +11,9 @@ from ml_collections import ConfigDict
 
 from bert_jax import storage
 from bert_jax.errors import InputError, did_you_mean, logger
-from bert_jax.recipes.definitions import KEYS, RENAMED_KEYS
-from bert_jax.recipes.keys import RECIPES
+from bert_jax.recipes.keys import KEYS, RECIPES, renamed_keys, synonyms
 from bert_jax.recipes.shipped import find_recipe
-from bert_jax.synonyms import names_here
+from bert_jax.registry import Registry
 
 _log = logger(__name__)
 
@@ -58,14 +57,15 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 def with_current_names(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return a flattened recipe with renamed keys under their current names."""
-    return {RENAMED_KEYS.get(key, key): value for key, value in flat.items()}
+    renamed = renamed_keys(flat["task"])
+    return {renamed.get(key, key): value for key, value in flat.items()}
 
 
-def _current_name(key: str) -> str:
+def _current_name(key: str, renamed: Mapping[str, str]) -> str:
     """Return the current name of a key, and log a warning if the key was renamed."""
-    if key in RENAMED_KEYS:
-        _log.warning("config.%s is now called config.%s", key, RENAMED_KEYS[key])
-    return RENAMED_KEYS.get(key, key)
+    if key in renamed:
+        _log.warning("config.%s is now called config.%s", key, renamed[key])
+    return renamed.get(key, key)
 
 
 def _from_python(path: str, arg: str) -> ConfigDict:
@@ -92,7 +92,9 @@ def _reason(error: Exception) -> str:
     if key := re.search(r'Key "([^"]+)" does not exist', text):
         guess = re.search(r'Did you mean "([^"]+)"', text)
         leaves = {name.rpartition(".")[2] for keys in KEYS.values() for name in keys}
-        known = names_here(key[1], sorted(leaves)) or ([guess[1]] if guess else [])
+        from bert_jax.synonyms import names_here
+
+        known = names_here(key[1], sorted(leaves), synonyms()) or ([guess[1]] if guess else [])
         return f"there is no key {key[1]!r}" + (f"; did you mean {' or '.join(map(repr, known))}?" if known else "")
     if field := re.search(r"override field '([^']+)'.* type <class '(\w+)'> .* type <class '(\w+)'>", text, re.DOTALL):
         return f"{field[1]}: expected {field[3]}, found {field[2]}"
@@ -105,12 +107,24 @@ def _from_json(path: str) -> ConfigDict:
     if not isinstance(task, str) or task not in RECIPES:
         raise InputError(f"{path}: expected the config.json of a run, with task one of {', '.join(RECIPES)}")
     recipe = RECIPES[task]()
-    known = flatten(recipe)
+    known, renamed = flatten(recipe), renamed_keys(task)
     for key, value in flatten(saved).items():
         if value is None and key.startswith("model.") and key not in known:
             continue  # a setting of a family that is not installed
-        _set(recipe, _current_name(key), _tuples(value), repr(value))
+        _set(recipe, _current_name(key, renamed), _tuples(value), repr(value))
+    _check_registered(path, recipe)
     return recipe
+
+
+def _check_registered(path: str, recipe: ConfigDict) -> None:
+    """Raise InputError when a saved recipe names a function of a user that is not registered in this process."""
+    values = flatten(recipe)
+    for name, key in KEYS[recipe.task].items():
+        if isinstance(key.choices, Registry) and values[name] not in key.choices:
+            raise InputError(
+                f"{path}: config.{name}: {values[name]!r} is not registered: expected a call of "
+                f"{key.choices.register}({values[name]!r}, ...) before, or the recipe file that has it as --config"
+            )
 
 
 def _override(recipe: ConfigDict, override: str) -> None:
@@ -119,7 +133,7 @@ def _override(recipe: ConfigDict, override: str) -> None:
         raise InputError("--config.help: expected a key; `bert-jax config RECIPE` prints all keys")
     if not equals:
         raise InputError(f"{override}: expected --config.KEY=VALUE")
-    name = _current_name(name)
+    name = _current_name(name, renamed_keys(recipe.task))
     if text.lower() in ("--help", "-h", "help", "?"):
         node, last = find_key(recipe, name)
         key = KEYS[recipe.task][name]
@@ -158,18 +172,20 @@ def _key_hint(recipe: ConfigDict, node: ConfigDict, part: str, last: str) -> str
         part: the part of the dotted name that `node` lacks.
         last: the last part of the dotted name.
     """
-    inside = list(node.keys())
-    if not names_here(part, inside):
+    inside, others = list(node.keys()), synonyms(recipe.task)
+    from bert_jax.synonyms import names_here
+
+    if not names_here(part, inside, others):
         leaves = {full: full.rpartition(".")[2] for full in flatten(recipe)}
-        called = [leaf for leaf in leaves.values() if leaf == last] or names_here(last, list(leaves.values()))
+        called = [leaf for leaf in leaves.values() if leaf == last] or names_here(last, list(leaves.values()), others)
         if elsewhere := [full for full, leaf in leaves.items() if leaf in called]:
             return f"; did you mean {' or '.join(map(repr, elsewhere))}?"
-        hint = did_you_mean(part, inside)
-        if "did you mean" not in hint and "did you mean" in (near := did_you_mean(last, leaves.values())):
+        hint = did_you_mean(part, inside, others)
+        if "did you mean" not in hint and "did you mean" in (near := did_you_mean(last, leaves.values(), others)):
             full = next(full for full, leaf in leaves.items() if repr(leaf) in near)
             return f"; did you mean {full!r}?"
         return hint
-    return did_you_mean(part, inside)
+    return did_you_mean(part, inside, others)
 
 
 def _set(recipe: ConfigDict, name: str, value: Any, found: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.inference.fill_mask import filled_text
+from bert_jax.inference.entities import Pieces, entities_of, words_begin
+from bert_jax.inference.filled_text import filled_text
 from bert_jax.inference.scoring import match_output, scores_of, softmax
 from bert_jax.inference.similarity import normalize_vectors
-from bert_jax.inference.tagging import Pieces, entities_of, words_begin
 from bert_jax.serving.batching import Row
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.models import ServedModel

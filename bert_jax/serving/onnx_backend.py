@@ -7,9 +7,9 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion import sentence_transformers
+from bert_jax.conversion.model_tokenizer import check_vocabulary
 from bert_jax.conversion.text_settings import NO_SETTINGS
 from bert_jax.errors import InputError
-from bert_jax.inference.loading import check_vocabulary
 from bert_jax.inference.onnx_session import open_onnx_session
 from bert_jax.serving.batching import BRIEF, Row, Shape, blank_row, padding_to, static_shapes
 from bert_jax.serving.jax_backend import padded

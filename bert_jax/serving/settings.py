@@ -12,15 +12,15 @@ class ServerSettings:
     """Settings of a server. Every limit has a default that protects a small machine.
 
     Attributes:
-        host: address to listen on.
+        host: address to listen on; 0.0.0.0 = all.
         port: TCP port; 0 = any free port.
         allowed_hosts: hosts that requests may name, beside `localhost`, 127.0.0.1, [::1] and `host`;
             `*.example.com` = all names below a domain, `*` = any.
         allowed_origins: origins (`https://example.com`) of other sites whose pages may send requests.
         api_key: key that requests must carry as `Authorization: Bearer KEY`; "" = none.
-        auto_truncate: whether texts over the model's limit are cut if a request does not say; otherwise they are an
+        auto_truncate: whether to cut texts over the model's limit if a request does not say; otherwise they are an
             error.
-        token_ids: whether requests may hold token ids in place of texts; they must be of the model's own tokenizer.
+        token_ids: whether to accept token ids, of the model's own tokenizer, in place of texts.
         max_body_bytes: most bytes in the body of a request.
         max_texts: most texts (or pairs) in a request.
         max_request_tokens: most tokens in a request, after truncation.

@@ -9,7 +9,7 @@ from bert_jax.lazy import lazy_attributes
 from bert_jax.storage.json_text import parse_json, read_json
 from bert_jax.storage.offsets import OpenFile, open_offsets
 from bert_jax.storage.paths import Path, PathLike, is_remote
-from bert_jax.storage.reading import decode_text, existing, local_copy, read_text, run_python
+from bert_jax.storage.reading import decode_text, existing, read_text
 
 if TYPE_CHECKING:
     from bert_jax.storage.appending import GrowingFile
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
         open_decompressed,
         without_compression,
     )
-    from bert_jax.storage.object_store import Counts, request_counts
+    from bert_jax.storage.local_files import local_copy, run_python
+    from bert_jax.storage.memory_files import MemoryFile
     from bert_jax.storage.patterns import find_files, is_pattern, matching_files
+    from bert_jax.storage.requests import Counts, request_counts
     from bert_jax.storage.writing import (
         check_output,
         check_writable,
@@ -43,16 +45,17 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "COMPRESSED", "MAX_COMPRESSION", "Claim", "Counts", "DamagedError", "GrowingFile", "OpenFile", "Path", "PathLike",
-    "check_output", "check_writable", "claimed", "decode_text", "directory_atomically", "directory_resumably",
-    "existing", "find_files", "free_name", "is_incomplete", "is_leftover", "is_pattern", "is_remote", "local_copy",
-    "local_directory", "matching_files", "naming", "new_directory", "open_atomically", "open_binary_atomically",
-    "open_decompressed", "open_offsets", "parse_json", "read_json", "read_text", "remove_incomplete",
-    "remove_leftovers", "replace_directory", "request_counts", "run_python", "without_compression", "write_atomically",
+    "COMPRESSED", "MAX_COMPRESSION", "Claim", "Counts", "DamagedError", "GrowingFile", "MemoryFile", "OpenFile", "Path",
+    "PathLike", "check_output", "check_writable", "claimed", "decode_text", "directory_atomically",
+    "directory_resumably", "existing", "find_files", "free_name", "is_incomplete", "is_leftover", "is_pattern",
+    "is_remote", "local_copy", "local_directory", "matching_files", "naming", "new_directory", "open_atomically",
+    "open_binary_atomically", "open_decompressed", "open_offsets", "parse_json", "read_json", "read_text",
+    "remove_incomplete", "remove_leftovers", "replace_directory", "request_counts", "run_python", "without_compression",
+    "write_atomically",
 ]  # fmt: skip
 
 # Reading a plain file of a disk needs none of these.
-__getattr__ = lazy_attributes(
+__getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "bert_jax.storage.appending": ("GrowingFile",),
@@ -60,7 +63,9 @@ __getattr__ = lazy_attributes(
         "bert_jax.storage.decompression": (
             "COMPRESSED", "MAX_COMPRESSION", "DamagedError", "open_decompressed", "without_compression",
         ),
-        "bert_jax.storage.object_store": ("Counts", "request_counts"),
+        "bert_jax.storage.requests": ("Counts", "request_counts"),
+        "bert_jax.storage.local_files": ("local_copy", "run_python"),
+        "bert_jax.storage.memory_files": ("MemoryFile",),
         "bert_jax.storage.patterns": ("find_files", "is_pattern", "matching_files"),
         "bert_jax.storage.writing": (
             "check_output", "check_writable", "directory_atomically", "directory_resumably", "free_name",
@@ -69,7 +74,3 @@ __getattr__ = lazy_attributes(
         ),
     },
 )  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+from bert_jax.storage.memory_files import MemoryFile
 from bert_jax.storage.paths import Path, PathLike
 
 _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
@@ -57,7 +58,7 @@ def open_decompressed(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     Raises:
         DamagedError: reading in the block found damage, or more than `MAX_COMPRESSION` times the file's bytes.
     """
-    path = Path(path)
+    path = path if isinstance(path, MemoryFile) else Path(path)
     kind = next((suffix for suffix in COMPRESSED if path.name.lower().endswith(suffix)), "")
     with path.open("rb") as raw:
         try:

@@ -4,58 +4,27 @@ gcsfs itself repeats a request after status 408, 429 or 5xx, or after a broken c
 minute. `attempt` repeats the whole operation, for outages of some minutes and for expired credentials.
 """
 
-import dataclasses
 import errno
 import functools
 import json
 import random
 import re
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bert_jax.errors import InputError, logger
 from bert_jax.extras import how_to_install
+from bert_jax.storage.requests import RETRIED, counts
 
 URL_SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
 _CLIENTS = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
 _ATTEMPTS = 4  # attempts of an operation, each with the client's own repetitions
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0  # seconds between attempts; doubled each time, with jitter
 _SILENCE = 60  # seconds without data after which a connection is closed
-_RETRIED = frozenset({401, 408, 429, *range(500, 505)})  # HTTP status
 _T = TypeVar("_T")
 
 log = logger(__name__)
-
-
-@dataclasses.dataclass
-class Counts:
-    """The number of requests of this process to object stores.
-
-    Attributes:
-        requests: number of HTTP requests; for stores other than gs://, of operations.
-        retries: number of requests that failed and were repeated.
-    """
-
-    requests: int = 0
-    retries: int = 0
-
-
-_counts = Counts()
-
-
-def request_counts() -> Counts:
-    """Return the number of requests so far, including those of TensorStore, which writes the arrays of checkpoints."""
-    total = dataclasses.replace(_counts)
-    if "tensorstore" in sys.modules:
-        import tensorstore
-
-        for metric in tensorstore.experimental_collect_matching_metrics("/tensorstore/http/response_codes"):
-            for status in metric["values"]:
-                total.requests += status["value"]
-                total.retries += status["value"] * (int(status["code"]) in _RETRIED)
-    return total
 
 
 def filesystem(url: str) -> Any:
@@ -84,12 +53,12 @@ def _connection() -> dict[str, Any]:
     trace = aiohttp.TraceConfig()
 
     async def ended(_session: Any, _context: Any, params: aiohttp.TraceRequestEndParams) -> None:
-        _counts.requests += 1
-        _counts.retries += params.response.status in _RETRIED
+        counts.requests += 1
+        counts.retries += params.response.status in RETRIED
 
     async def failed(_session: Any, _context: Any, params: aiohttp.TraceRequestExceptionParams) -> None:
-        _counts.requests += 1
-        _counts.retries += isinstance(params.exception, aiohttp.ClientError | TimeoutError)  # not a cancelled one
+        counts.requests += 1
+        counts.retries += isinstance(params.exception, aiohttp.ClientError | TimeoutError)  # not a cancelled one
 
     trace.on_request_end.append(ended)
     trace.on_request_exception.append(failed)
@@ -111,7 +80,7 @@ def attempt(url: str, operation: Callable[[Any], _T]) -> _T:
         raise OSError(errno.EINVAL, "expected a bucket and a path after ://", url)
     store = filesystem(url)
     if not url.startswith("gs://"):
-        _counts.requests += 1
+        counts.requests += 1
     for tries in range(1, _ATTEMPTS + 1):
         try:
             return operation(store)
@@ -126,7 +95,7 @@ def attempt(url: str, operation: Callable[[Any], _T]) -> _T:
                 raise as_os_error(error, url) from error
             wait = min(_FIRST_WAIT * 2 ** (tries - 1), _LONGEST_WAIT) * random.uniform(0.5, 1)
             log.info("%s: %s; attempt %d of %d", url, _reason(error), tries + 1, _ATTEMPTS)
-            _counts.retries += 1
+            counts.retries += 1
             time.sleep(wait)
     raise AssertionError("unreachable")
 
@@ -136,7 +105,7 @@ def _is_transient(error: Exception, store: Any) -> bool:
     if status == 401:
         return _refreshed(store)
     if status is not None:
-        return status in _RETRIED
+        return status in RETRIED
     family = type(error).__module__.partition(".")[0]
     return isinstance(error, ConnectionError | TimeoutError) or family in ("aiohttp", "requests", "urllib3", "gcsfs")
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.storage.paths import Path, PathLike
-from bert_jax.storage.reading import local_copy
 
 _PART = 2**18  # bytes
 
@@ -88,5 +87,10 @@ def open_offsets(path: PathLike) -> Iterator[OpenFile]:
         raise InputError(f"{path}: no such file")
     if not path.is_file():
         raise InputError(f"{path}: expected a file, found a directory or a device")
-    with local_copy(path) as name, contextlib.closing(OpenFile(path, name)) as file:
-        yield file
+    with contextlib.ExitStack() as stack:
+        name = os.fspath(path)
+        if path.is_remote:
+            from bert_jax.storage.local_files import local_copy
+
+            name = stack.enter_context(local_copy(path))
+        yield stack.enter_context(contextlib.closing(OpenFile(path, name)))

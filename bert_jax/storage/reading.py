@@ -1,10 +1,6 @@
 """Read files: text, and local copies of remote files."""
 
-import contextlib
-import os
-import tempfile
-import types
-from collections.abc import Iterator
+from typing import cast
 
 from bert_jax.errors import InputError
 from bert_jax.storage.paths import Path, PathLike
@@ -12,6 +8,8 @@ from bert_jax.storage.paths import Path, PathLike
 
 def existing(path: PathLike) -> Path:
     """Return the path of a file. Raises InputError when it is missing, a directory, a pipe or a device."""
+    if hasattr(path, "content"):  # a `MemoryFile`
+        return cast(Path, path)
     found = Path(path)
     if found.is_file():  # one request for an object
         return found
@@ -34,18 +32,6 @@ def read_text(path: PathLike, max_bytes: int | None = None) -> str:
     return decode_text(path.read_bytes(), path)
 
 
-def run_python(path: PathLike) -> types.ModuleType:
-    """Execute a Python file, and return the module with its names.
-
-    Raises:
-        InputError: as `read_text`; errors of the file itself are its own.
-    """
-    module = types.ModuleType(Path(path).name.removesuffix(".py"))
-    module.__file__ = str(path)
-    exec(compile(read_text(path), str(path), "exec"), vars(module))
-    return module
-
-
 def decode_text(data: bytes, where: object) -> str:
     """Decode the bytes of a file as UTF-8. Raises InputError, naming `where`, when they are not UTF-8."""
     try:
@@ -55,16 +41,3 @@ def decode_text(data: bytes, where: object) -> str:
         raise InputError(
             f"{where}: expected UTF-8 text, found byte 0x{data[error.start]:02x} at offset {error.start} (line {line})"
         ) from None
-
-
-@contextlib.contextmanager
-def local_copy(path: PathLike) -> Iterator[str]:
-    """Yield the name of a local file: the file itself, or a temporary copy of an object."""
-    path = Path(path)
-    if not path.is_remote:
-        yield os.fspath(path)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        name = os.path.join(folder, path.name)
-        path.download(name)
-        yield name

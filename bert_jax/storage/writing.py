@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TextIO
 
 from bert_jax.errors import InputError
-from bert_jax.storage import object_store
 from bert_jax.storage.claims import LEASES, claimed
 from bert_jax.storage.paths import Path, PathLike, is_remote
 
@@ -231,6 +230,8 @@ def check_writable(path: PathLike) -> None:
     """
     path = Path(path)
     if path.is_remote:
+        from bert_jax.storage import object_store
+
         object_store.check_bucket(path.url)
         return
     if path.is_dir():

@@ -1,79 +1,84 @@
-"""Tasks: one file per task, found by its name in a recipe."""
+"""The tasks. Each is a folder here, or of another package, and `TASKS` finds it by name.
 
-import dataclasses
+A folder's `__init__.py` says in a `TaskEntry` what the task brings; its other modules are imported when they are used.
+"""
+
 import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.errors import InputError, did_you_mean
-from bert_jax.tasks import fingerprints, lora, trained_head
-from bert_jax.tasks.distillation.job import distil, distil_abstract
-from bert_jax.tasks.distillation.settings import distillation_of
+from bert_jax.lazy import lazy_attributes
+from bert_jax.tasks.entry import TaskEntry, load_reference
 
 if TYPE_CHECKING:
-    from bert_jax.tasks.base import AbstractTask, Job
+    from bert_jax.tasks.record import Record
 
-# Task name -> module with its `build` and `abstract_task`, imported on demand.
-TASKS = {
-    "pretraining": "bert_jax.tasks.pretraining",
-    "electra": "bert_jax.tasks.electra",
-    "diffusion_pretraining": "bert_jax.tasks.diffusion_pretraining",
-    "classification": "bert_jax.tasks.classification",
-    "token_classification": "bert_jax.tasks.token_classification",
-    "question_answering": "bert_jax.tasks.question_answering",
-    "sentence_embedding": "bert_jax.tasks.sentence_embedding",
-    "reranking": "bert_jax.tasks.reranking",
-    "sparse_embedding": "bert_jax.tasks.sparse_embedding",
-    "multi_vector": "bert_jax.tasks.multi_vector",
-    "multiple_choice": "bert_jax.tasks.multiple_choice",
-    "zero_shot_ner": "bert_jax.tasks.zero_shot_ner",
-    "masked_diffusion": "bert_jax.tasks.masked_diffusion",
-    "relation_extraction": "bert_jax.tasks.relation_extraction",
-    "sequence_to_sequence": "bert_jax.tasks.sequence_to_sequence",
-}
+__all__ = ["TASKS", "Record", "References", "TaskEntry", "register_task"]
+
+__getattr__, __dir__ = lazy_attributes(
+    __name__, {"bert_jax.tasks.record": ("Record",), "bert_jax.tasks.registering": ("register_task",)}
+)
 
 
-def build(recipe: Any) -> "Job":
-    """Read the data and models that a resolved recipe names, and return the training job.
+class _Tasks(Mapping[str, TaskEntry]):
+    """The tasks by name: the folders here, those of entry points, and those of `register_task`."""
 
-    Raises:
-        InputError: the task is not known, or the recipe's data, model or settings are invalid.
-    """
-    adaptation, distilled = lora.of_recipe(recipe), distillation_of(recipe)
-    job = _module(recipe).build(recipe)
-    if recipe.get("keep_head"):
-        job = trained_head.with_trained_head(job, recipe)
-    job = _with_weights(job)
-    if distilled:
-        return distil(job, recipe, distilled)
-    return lora.adapt(job, adaptation) if adaptation else job
+    def __init__(self) -> None:
+        folders = (info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)
+        self._folders = sorted(folders, key=lambda name: (name != "pretraining", name))
+        self.added: dict[str, TaskEntry] = {}  # by `register_task`
 
+    def __getitem__(self, name: str) -> TaskEntry:
+        for entry in self.entries():
+            if entry.name == name:
+                return entry
+        raise KeyError(name)
 
-def _with_weights(job: "Job") -> "Job":
-    """Return the job whose record of data also has a hash of the weights that it starts from."""
-    if (params := job.pretrained) is None:
-        return job
-    return dataclasses.replace(job, data=lambda: job.data() | {"weights": fingerprints.of_params(params)})
+    def __iter__(self) -> Iterator[str]:
+        return (entry.name for entry in self.entries())
 
+    def __len__(self) -> int:
+        return sum(1 for _ in self.entries())
 
-def abstract_task(recipe: Any) -> "AbstractTask":
-    """Return the abstract task of a resolved recipe, from which its training steps can be compiled.
+    def own(self, first: str = "") -> Iterator[TaskEntry]:
+        """Import and yield the tasks of this package; folders whose name is part of `first` come first."""
+        folders = sorted(self._folders, key=lambda name: name not in first.replace("-", "_"))
+        return (importlib.import_module(f"{__name__}.{name}").TASK for name in folders)
 
-    If the recipe names data, their shapes are used; otherwise defaults: the paper's vocabulary, unpacked pairs, two
-    classes.
+    def entries(self, first: str = "") -> Iterator[TaskEntry]:
+        """Yield all tasks; `first` as for `own`."""
+        yield from self.own(first)
+        from bert_jax.tasks.entry_points import of_entry_points
 
-    Raises:
-        InputError: as for `build`.
-    """
-    adaptation, distilled = lora.of_recipe(recipe), distillation_of(recipe)
-    if distilled:
-        recipe = recipe.copy_and_resolve_references()
-        recipe.distillation.cache = ""  # so that no outputs are computed
-        return distil_abstract(_module(recipe).abstract_task(recipe), distilled)
-    abstract_task = _module(recipe).abstract_task(recipe)
-    return lora.adapt_abstract(abstract_task, adaptation) if adaptation else abstract_task
+        others = {entry.name: entry for entry in of_entry_points(self.own)}
+        yield from (others | self.added).values()  # the module of an entry point may register its task too
+
+    def find(self, field: str, name: object) -> Any:
+        """Look `name` up in a mapping field of `TaskEntry`, over all tasks; None if no task has it."""
+        entries = self.entries(first=str(name))
+        return next((names[name] for entry in entries if name in (names := getattr(entry, field))), None)
 
 
-def _module(recipe: Any) -> Any:
-    if recipe.task not in TASKS:
-        raise InputError(f"task {recipe.task!r} is not known{did_you_mean(str(recipe.task), TASKS)}")
-    return importlib.import_module(TASKS[recipe.task])
+TASKS = _Tasks()
+
+
+class References(Mapping[str, Any]):
+    """The objects of a field of all tasks by name, which are imported on lookup."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def __getitem__(self, name: str) -> Any:
+        if (reference := TASKS.find(self._field, name)) is None:
+            raise KeyError(name)
+        return load_reference(reference)
+
+    def __contains__(self, name: object) -> bool:
+        return TASKS.find(self._field, name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for entry in TASKS.entries() for name in getattr(entry, self._field)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

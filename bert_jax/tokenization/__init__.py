@@ -37,7 +37,7 @@ __all__ = [
     "xlm_roberta",
 ]
 
-__getattr__ = lazy_attributes(
+__getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "bert_jax.tokenization.big_bird_tokenizer": ("big_bird",),
@@ -54,7 +54,3 @@ __getattr__ = lazy_attributes(
         "bert_jax.tokenization.training": ("train_bpe", "train_sentencepiece", "train_wordpiece"),
     },
 )  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

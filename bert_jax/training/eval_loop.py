@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax import sharding
-from bert_jax.tasks.base import EvalBatches, Task
+from bert_jax.jobs.base import EvalBatches, Task
 from bert_jax.training.feed import device_batch
 from bert_jax.training.state import State
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from bert_jax.tasks.base import Batches
+from bert_jax.jobs.base import Batches
 
 
 @dataclasses.dataclass(frozen=True)

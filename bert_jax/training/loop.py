@@ -17,13 +17,13 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
-from bert_jax import compilers, forks, recipes, sharding, storage, tasks
-from bert_jax.data.finetuning.labels import list_counts
-from bert_jax.data.pretraining.sources import prefetch
+from bert_jax import compilers, forks, jobs, recipes, sharding, storage
+from bert_jax.data.listing import list_counts
+from bert_jax.data.prefetching import prefetch
 from bert_jax.errors import InputError, did_you_mean, logger
+from bert_jax.jobs.base import Job, Metrics
 from bert_jax.process import MemoryBound
 from bert_jax.storage import PathLike, directory_atomically
-from bert_jax.tasks.base import Job, Metrics
 from bert_jax.training import notices, stopping
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.curves import write_report
@@ -140,14 +140,14 @@ def _steps(
         directory.check(recipe)
         leads = jax.process_index() == 0
     if directory.is_finished and not directory.has_other_length(recipe):
-        directory.check_finished(recipe, lambda: tasks.build(recipe))
+        directory.check_finished(recipe, lambda: jobs.build(recipe))
         if leads and progress:
             Bar(0, 0, True, Chrono()).say(f"{directory.path} is finished; {directory.model} is left as it is")
         if leads:
             results.update(results_of(directory, recipe))
         return
     mesh = sharding.make_mesh(**recipe.mesh)
-    job = tasks.build(recipe)
+    job = jobs.build(recipe)
     check_fits(recipe, job, mesh)
     with (
         quiet_orbax(),
@@ -247,7 +247,7 @@ class _Run:
 
     def run_steps(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
         """Run the steps from `state` to the last, with logging, evaluation and saving; yield after each."""
-        window, lap, model = MetricsWindow(self.skipped.see), Lap(self.chrono, self._tokens_seen()), self.job.task.model
+        window, lap = MetricsWindow(self.skipped.see), Lap(self.chrono, self.mesh, self._tokens_seen())
         watchdog = Watchdog(self.recipe.warn_after_seconds, self.chrono)
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
         memory = MemoryBound() if self.mesh.devices.flat[0].platform == "cpu" else None
@@ -269,7 +269,7 @@ class _Run:
                 if done == self.start + 1:
                     stack.enter_context(self.stop.deferred())  # from here on there is something to save
                 window.add(done, metrics)
-                lap.add(model, batch)
+                lap.add(self.job.task.model, batch)
                 watchdog.beat(done)
                 if memory is not None:
                     memory.check()
@@ -370,7 +370,7 @@ class _Run:
         A window also ends at each checkpoint, so that a resumed run writes the same lines as an uninterrupted one.
         """
         means = window.close()
-        rates = lap.close(self.mesh)
+        rates = lap.close()
         with self.chrono.pause("logging"):
             self.rates = rates | {
                 "learning_rate": float(self.schedule(done - 1)),

@@ -20,8 +20,9 @@ from ml_collections import ConfigDict
 
 from bert_jax import storage
 from bert_jax.errors import InputError, logger
+from bert_jax.jobs.base import Metrics
+from bert_jax.metrics import lower_is_better
 from bert_jax.storage import PathLike
-from bert_jax.tasks.base import Metrics
 from bert_jax.training.state import State
 from bert_jax.training.workdir import Workdir
 
@@ -29,13 +30,10 @@ log = logger(__name__)
 
 
 def merit(metric: str, value: float | None) -> float:
-    """Return the value of a metric with the sign by which higher is better; -inf for NaN.
-
-    Lower is better, and the sign changes, where the metric's name ends in loss, perplexity or mse.
-    """
+    """Return the value of a metric with the sign by which higher is better (`lower_is_better`); -inf for NaN."""
     if value is None or math.isnan(value):
         return -math.inf
-    return -float(value) if metric.endswith(("loss", "perplexity", "mse")) else float(value)
+    return -float(value) if lower_is_better(metric) else float(value)
 
 
 class MetricsWindow:

@@ -14,34 +14,14 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.errors import escape_controls, one_line, printable_json
 from bert_jax.families import FAMILIES
+from bert_jax.jobs.base import Job
+from bert_jax.recipes.base import TWO_TEXTS, ModelUse
 from bert_jax.recipes.describe import describe_keys, shown_value
+from bert_jax.recipes.keys import TASK_RECIPES
 from bert_jax.storage import PathLike
-from bert_jax.tasks.base import Job
-from bert_jax.training.resuming import DataRecord
+from bert_jax.training.data_record import DataRecord
 from bert_jax.version import __version__
 
-_TEXTS = '["A first text.", "A second text."]'
-# Head -> the hub's pipeline tag, and the pipeline of bert_jax with the arguments of a call.
-_USES = {
-    "masked_lm": ("fill-mask", "fill-mask", '"A text with a {mask} word."'),
-    "pretraining": ("fill-mask", "fill-mask", '"A text with a {mask} word."'),
-    "sequence_classification": ("text-classification", "text-classification", '"A text to classify."'),
-    "token_classification": ("token-classification", "token-classification", '"A text to tag."'),
-    "question_answering": ("question-answering", "question-answering", '"Who was it?", "It was Ada Lovelace."'),
-    "decoder": ("text2text-generation", "text2text-generation", '"A text."'),
-    "sentence_embedding": ("sentence-similarity", "sentence-embedding", _TEXTS),
-    "sparse_embedding": ("feature-extraction", "sparse-embedding", _TEXTS),
-    "multi_vector": ("feature-extraction", "multi-vector-embedding", _TEXTS),
-    "zero_shot_ner": ("token-classification", "zero-shot-ner", '"Ada Lovelace wrote it.", ["person"]'),
-    # Tasks whose head is another's.
-    "masked_diffusion": ("text-generation", "text-generation", '"A prompt."'),
-    "diffusion_pretraining": ("fill-mask", "fill-in", '"A text with {mask} {mask} words."'),
-    "relation_extraction": (
-        "text-classification",
-        "relation-extraction",
-        '{"text": "Ada lived in London.", "head": (0, 3), "tail": (13, 19)}',
-    ),
-}
 # What Markdown or HTML reads as more than text. They are written as entities, which have one meaning in all readers.
 _MARKUP = re.compile(r"[\\`*\[\]<>&~$]")
 _FOLDER = 'folder = "path/to/this/folder"'
@@ -64,12 +44,11 @@ def write_model_card(
     title = f"{model.config.family} model for {recipe.task.replace('_', ' ')}"
     evaluated = {name.removeprefix("eval/"): value for name, value in scores.items() if name.startswith("eval/")}
     evaluated = {name: value for name, value in sorted(evaluated.items()) if math.isfinite(value)}
-    use = recipe.task if recipe.task in _USES else model.head
-    tag = _USES.get(use, ("",))[0]
-    theirs = _pytorch(directory, model.config, model.head)
+    use = TASK_RECIPES[recipe.task].use
+    theirs = _pytorch(directory, model.config, use)
     library = theirs[0].split()[1].replace("_", "-") if theirs else "bert_jax"
     dev = _last_part(recipe.data.get("dev") or "")
-    lines = _front_matter(recipe, title, library, tag, evaluated, dev)
+    lines = _front_matter(recipe, title, library, use.tag, evaluated, dev)
     lines += [f"# {title}", "", f"Trained by bert_jax {__version__} in {job.num_steps:,} steps.", ""]
     lines += ["## Use", "", *_code(["import bert_jax", "", *_call(use, job.tokenizer)])]
     lines += ["With PyTorch:", "", *_code(theirs)] if theirs else []
@@ -107,56 +86,34 @@ def _code(lines: list[str]) -> list[str]:
     return ["```python", *lines, "```", ""]
 
 
-def _call(head: str, tokenizer: Any) -> list[str]:
+def _call(use: ModelUse, tokenizer: Any) -> list[str]:
     """Return the lines that run the model by bert_jax."""
-    if head not in _USES:
-        call = f"print(model(**{_inputs(head, 'model.tokenizer')}))"
+    if not use.pipeline:
+        call = f"print(model(**{_inputs(use, 'model.tokenizer')}))"
         return [_FOLDER, "model = bert_jax.from_pretrained(folder)", call]
-    _, task, arguments = _USES[head]
-    mask = printable_json(tokenizer.id_to_token(tokenizer.mask_id))[1:-1] if "{mask}" in arguments else ""
-    return [_FOLDER, f'print(bert_jax.pipeline("{task}", folder)({arguments.replace("{mask}", mask)}))']
+    mask = printable_json(tokenizer.id_to_token(tokenizer.mask_id))[1:-1] if "{mask}" in use.arguments else ""
+    return [_FOLDER, f'print(bert_jax.pipeline("{use.pipeline}", folder)({use.arguments.replace("{mask}", mask)}))']
 
 
-def _pytorch(directory: storage.Path, config: BertConfig, head: str) -> list[str]:
+def _pytorch(directory: storage.Path, config: BertConfig, use: ModelUse) -> list[str]:
     """Return the lines that run the model by sentence-transformers, gliner or transformers; [] = none of them does."""
-    settings = directory / "config_sentence_transformers.json"
+    settings, name = directory / "config_sentence_transformers.json", ""
     if settings.exists():
         kind = storage.read_json(settings)["model_type"]
-        call = 'predict([("A query.", "A document.")])' if kind == "CrossEncoder" else f"encode({_TEXTS})"
+        call = 'predict([("A query.", "A document.")])' if kind == "CrossEncoder" else f"encode({TWO_TEXTS})"
         return [f"from sentence_transformers import {kind}", "", _FOLDER, f"print({kind}(folder).{call})"]
-    if head == "zero_shot_ner":
-        call = f"print(GLiNER.from_pretrained(folder).predict_entities({_USES[head][2]}))"
-        return ["from gliner import GLiNER", "", _FOLDER, call]
-    if FAMILIES[config.family].has_own_code:  # no class of transformers is this family
-        return []
-    (name,) = storage.read_json(directory / "config.json")["architectures"]
-    if head == "decoder":
-        return [
-            f"from transformers import AutoTokenizer, {name}",
-            "",
-            _FOLDER,
-            f"tokenizer, model = AutoTokenizer.from_pretrained(folder), {name}.from_pretrained(folder)",
-            'print(tokenizer.decode(model.generate(**tokenizer("A text.", return_tensors="pt"))[0]))',
-        ]
-    inputs = _inputs(head, "tokenizer", ', padding=True, return_tensors="pt"')
-    return [
-        f"from transformers import AutoTokenizer, {name}",
-        "",
-        _FOLDER,
-        f"tokenizer, model = AutoTokenizer.from_pretrained(folder), {name}.from_pretrained(folder)",
-        f"print(model(**{inputs}))",
-    ]
+    if "{class}" in use.torch_import:
+        if FAMILIES[config.family].has_own_code:  # no class of transformers is this family
+            return []
+        (name,) = storage.read_json(directory / "config.json")["architectures"]
+    inputs = _inputs(use, "tokenizer", ', padding=True, return_tensors="pt"')
+    lines = (use.torch_import, "", _FOLDER, *use.torch_lines)
+    return [line.replace("{class}", name).replace("{inputs}", inputs) for line in lines]
 
 
-def _inputs(head: str, tokenizer: str, options: str = "") -> str:
+def _inputs(use: ModelUse, tokenizer: str, options: str = "") -> str:
     """Return the expression that makes a model's inputs."""
-    match head:
-        case "multiple_choice":
-            call = f'{tokenizer}(["A question."] * 2, ["An answer.", "Another answer."]{options})'
-            return "{name: array[None] for name, array in " + call + ".items()}"
-        case "question_answering":
-            return f"{tokenizer}({_USES[head][2]}{options})"
-    return f'{tokenizer}(["A text."]{options})'
+    return use.inputs.replace("{tokenizer}", tokenizer).replace("{options}", options)
 
 
 def _data(job: Job, data: Mapping[str, Any]) -> list[str]:

@@ -7,15 +7,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import Mesh
 
 from bert_jax import storage
 from bert_jax.errors import logger
-from bert_jax.modeling import Bert, Electra
-from bert_jax.training.flops import peak_flops, step_flops
+from bert_jax.training.peaks import peak_flops
+
+if TYPE_CHECKING:
+    from bert_jax.modeling import Bert, Electra
 
 log = logger(__name__)
 
@@ -59,23 +61,29 @@ class Lap:
 
     Args:
         chrono: the clock of the run.
+        mesh: the devices of the run.
         tokens_seen: the number of tokens in earlier steps.
     """
 
-    def __init__(self, chrono: Chrono, tokens_seen: int = 0):
+    def __init__(self, chrono: Chrono, mesh: Mesh, tokens_seen: int = 0):
         self._chrono = chrono
         self._tokens_seen = tokens_seen
+        peak = peak_flops(mesh.devices.flat[0])
+        self._peak = None if peak is None else peak * mesh.size
         self._restart()
 
-    def add(self, model: Bert | Electra, batch: Mapping[str, Any]) -> None:
+    def add(self, model: "Bert | Electra", batch: Mapping[str, Any]) -> None:
         """Count the (global) batch of a step."""
         *rows, length = batch["input_ids"].shape
         self._steps += 1
         self._sequences += rows[0]
         self._tokens += math.prod(rows) * length
-        self._flops += step_flops(model, batch)
+        if self._peak is not None:
+            from bert_jax.training.flops import step_flops
 
-    def close(self, mesh: Mesh) -> dict[str, float]:
+            self._flops += step_flops(model, batch)
+
+    def close(self) -> dict[str, float]:
         """Return the throughput and the seconds by activity since the last call, and `tokens_seen` in the whole run.
 
         Rates are per second of training, without interruptions. Padding counts as tokens. `mfu` is included when the
@@ -92,9 +100,8 @@ class Lap:
             "tokens_seen": float(self._tokens_seen),
             **{f"{name}_seconds": value for name, value in spent.items()},
         }
-        peak = peak_flops(mesh.devices.flat[0])
-        if peak is not None:
-            rates["mfu"] = self._flops / seconds / (peak * mesh.size)
+        if self._peak is not None:
+            rates["mfu"] = self._flops / seconds / self._peak
         counted = storage.request_counts()
         if counted.requests:
             rates["storage_requests_per_step"] = (counted.requests - self._counted.requests) / max(1, self._steps)

@@ -1,7 +1,8 @@
 """Optimizers from Optax parts: AdamW with or without bias correction, LAMB, Adafactor and Muon."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,67 @@ import optax
 import optax.contrib
 
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.recipes.optimization import OPTIMIZERS
 from bert_jax.training.schedules import Schedule
 
-OPTIMIZERS = ("adamw", "lamb", "adafactor", "muon")
 _TRAINABLE, _FROZEN = "learns", "stays"  # keys of the optimizer state, and so of checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerSettings:
+    """The values of a recipe that an optimizer is made of.
+
+    Attributes:
+        beta1, beta2: the decay rates of the first and second moments.
+        eps: the term added to the denominator.
+        weight_decay: the factor of the decay.
+        bias_correction: whether Adam corrects its moments.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    bias_correction: bool = False
+
+    def adam(self) -> optax.GradientTransformation:
+        """Return the update of Adam.
+
+        Without `bias_correction` it is the original BERT's (google-research/bert, `optimization.py`): moments start at
+        0, so early updates are 3 to 6 times the corrected ones. In both, `eps` is outside the square root.
+        """
+        make = optax.scale_by_adam if self.bias_correction else scale_by_bert_adam
+        return make(self.beta1, self.beta2, self.eps)
+
+    def decay(self) -> optax.GradientTransformation:
+        """Return the decoupled weight decay, which biases and LayerNorm do not have."""
+        return optax.add_decayed_weights(self.weight_decay, decay_mask)
+
+
+Parts = tuple[optax.GradientTransformation, ...]  # transformations that are applied in turn
+
+
+def adamw(settings: OptimizerSettings) -> Parts:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
+    return settings.adam(), settings.decay()
+
+
+def lamb(settings: OptimizerSettings) -> Parts:
+    """The update of adamw, scaled for each matrix to the matrix's norm (You et al. 2020, arXiv:1904.00962).
+
+    As in algorithm 2 there; parameters without decay are updated as by adamw.
+    """
+    return settings.adam(), settings.decay(), optax.masked(for_each_layer(optax.scale_by_trust_ratio()), decay_mask)
+
+
+def adafactor(settings: OptimizerSettings) -> Parts:
+    """Factored second moments, without first moments (Shazeer and Stern 2018, arXiv:1804.04235).
+
+    As in algorithm 4 there, with the learning rate as relative step size; beta1, beta2, eps and bias_correction are not
+    used.
+    """
+    clipped = optax.chain(optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms())
+    return optax.scale_by_factored_rms(), for_each_layer(clipped), settings.decay()
 
 
 def make_optimizer(
@@ -32,52 +90,35 @@ def make_optimizer(
     frozen_base: bool = False,
     frozen_teacher: bool = False,
 ) -> optax.GradientTransformation:
-    """Return an optimizer with decoupled weight decay of all parameters except biases and LayerNorm.
-
-    - adamw with `bias_correction=False` is the original's (google-research/bert, `optimization.py`): moments start at 0
-      without bias correction, so early updates are 3 to 6 times those of `bias_correction=True` (Loshchilov and Hutter
-      2019, arXiv:1711.05101). In both, `eps` is outside the square root.
-    - lamb: the update of adamw, scaled for each matrix to the norm of the matrix times the rate (You et al. 2020,
-      arXiv:1904.00962, algorithm 2); parameters without decay are updated as by adamw.
-    - adafactor: factored second moments, without first moments (Shazeer and Stern 2018, arXiv:1804.04235, algorithm 4,
-      with the `learning_rate` as relative step size); beta1, beta2, eps and bias_correction are not used.
-    - muon: `scale_by_muon` for the matrices of the encoder's layers, adamw for the rest.
+    """Return an optimizer of `OPTIMIZERS`, with clipping before it and the learning rate after it.
 
     Norms and statistics of matrices are computed for each layer, although the layers are stacked.
 
     Args:
         learning_rate: step (from 0) -> rate.
-        name: one of OPTIMIZERS.
-        beta1, beta2: the decay rates of the first and second moments.
-        eps: the term added to the denominator.
-        weight_decay: the factor of the decay.
+        name: one of `OPTIMIZERS`.
+        beta1, beta2, eps, weight_decay, bias_correction: see `OptimizerSettings`.
         clip_norm: the global norm to which gradients are first scaled down; 0 = no clipping.
-        bias_correction: whether adamw corrects its moments.
-        layer_decay: the rate of each layer as a multiple of the rate of the layer above (`scale_by_depth`).
-        average_decay: the decay of a moving average of the parameters (`average_parameters`); 0 = no average.
+        layer_decay: the rate of each layer as a multiple of the rate of the layer above (`layer_decay.py`).
+        average_decay: the decay of a moving average of the parameters (`averaging.py`); 0 = no average.
         frozen_layers, frozen_embeddings, frozen_base, frozen_teacher: the parameters that are frozen (`freeze`).
 
     Raises:
-        InputError: an unknown name.
+        InputError: an unknown name, or a registered optimizer of another form.
     """
-    adam = optax.scale_by_adam(beta1, beta2, eps) if bias_correction else scale_by_bert_adam(beta1, beta2, eps)
-    decay = optax.add_decayed_weights(weight_decay, decay_mask)
-    directions = {
-        "adamw": (adam, decay),
-        "lamb": (adam, decay, optax.masked(for_each_layer(optax.scale_by_trust_ratio()), decay_mask)),
-        "adafactor": (
-            optax.scale_by_factored_rms(),
-            for_each_layer(optax.chain(optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms())),
-            decay,
-        ),
-        "muon": (optax.partition({True: scale_by_muon(), False: adam}, is_layer_matrix), decay),
-    }
-    if name not in directions:
-        raise InputError(f"optimizer {name!r} is not known{did_you_mean(name, OPTIMIZERS)}")
+    depth, average = optax.identity(), optax.identity()
+    if layer_decay != 1:
+        from bert_jax.training.layer_decay import scale_by_depth
+
+        depth = scale_by_depth(layer_decay)
+    if average_decay:
+        from bert_jax.training.averaging import average_parameters
+
+        average = average_parameters(average_decay)
     learning = (
         clip_by_global_norm(clip_norm) if clip_norm else optax.identity(),
-        *directions[name],
-        scale_by_depth(layer_decay) if layer_decay != 1 else optax.identity(),
+        *_parts(name, OptimizerSettings(beta1, beta2, eps, weight_decay, bias_correction)),
+        depth,
         optax.scale_by_learning_rate(learning_rate),
     )
     if frozen_layers or frozen_embeddings or frozen_base or frozen_teacher:
@@ -89,7 +130,37 @@ def make_optimizer(
             teacher=frozen_teacher,
         )
         learning = (held,)
-    return optax.chain(*learning, average_parameters(average_decay) if average_decay else optax.identity())
+    return optax.chain(*learning, average)
+
+
+def check_registered(name: str, settings: OptimizerSettings) -> None:
+    """Raise InputError when the updates of a registered optimizer do not have the sign of the gradient.
+
+    It computes an update of four parameters.
+    """
+    if not OPTIMIZERS.is_added(name):
+        return
+    whole, params = optax.chain(*_parts(name, settings)), {"kernel": jnp.full((2, 2), 0.5)}
+    updates, _ = whole.update(jax.tree.map(jnp.ones_like, params), whole.init(params), params)
+    if optax.tree.sum(updates) < 0:
+        raise InputError(
+            f"optimizer {name!r}: expected updates before the learning rate, such as those of optax.scale_by_lion(), "
+            "found some that are multiplied by -learning_rate already, such as those of optax.lion(1e-4)"
+        )
+
+
+def _parts(name: str, settings: OptimizerSettings) -> Parts:
+    """Return the transformations of an optimizer that come before the learning rate."""
+    if name not in OPTIMIZERS:
+        raise InputError(f"optimizer {name!r} is not known{did_you_mean(name, OPTIMIZERS)}")
+    found = OPTIMIZERS[name]
+    parts = found if isinstance(found, optax.GradientTransformation) else found(settings)
+    if isinstance(parts, optax.GradientTransformation):
+        return (parts,)
+    if not isinstance(parts, tuple) or not all(isinstance(part, optax.GradientTransformation) for part in parts):
+        expected = "an optax.GradientTransformation"
+        raise InputError(f"optimizer {name!r}: expected {expected}, found {type(parts).__name__}")
+    return parts
 
 
 def freeze(
@@ -103,8 +174,8 @@ def freeze(
         transform: the optimizer of the trainable parameters.
         layers: the number of the encoder's lowest layers to freeze; if there are any, the embeddings are frozen too.
         embeddings: whether the embeddings are frozen in any case.
-        base: whether the parameters are those of `bert_jax.tasks.lora`, whose embeddings and encoder are frozen.
-        teacher: whether the parameters are those of `bert_jax.tasks.distillation`, whose teacher is frozen.
+        base: whether the parameters are those of `bert_jax.jobs.lora`, whose embeddings and encoder are frozen.
+        teacher: whether the parameters are those of `bert_jax.jobs.distillation`, whose teacher is frozen.
     """
 
     def labels(params: Any) -> Any:
@@ -146,7 +217,7 @@ def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTra
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
         leaves, tree = jax.tree_util.tree_flatten_with_path(updates)
         moved = [
-            (jax.vmap(apart) if _in_layers(_names(path)) else apart)(update, param)
+            (jax.vmap(apart) if in_layers(_names(path)) else apart)(update, param)
             for (path, update), param in zip(leaves, jax.tree.leaves(params), strict=True)
         ]
         return jax.tree.unflatten(tree, moved), state
@@ -183,97 +254,16 @@ def scale_by_bert_adam(beta1: float, beta2: float, eps: float) -> optax.Gradient
     return optax.GradientTransformation(init, update)
 
 
-def scale_by_muon() -> optax.GradientTransformation:
-    """Replace updates by Muon's direction: momentum whose singular values are all about 1, for matrices `[L, in, out]`.
-
-    The method is that of Jordan 2024 (https://kellerjordan.github.io/posts/muon). The direction has the usual norm of
-    Adam's, so that one learning rate suits both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
-    """
-    each_layer = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
-
-    def dimensions(params: Any) -> Any:
-        return jax.tree.map(lambda _: each_layer, params)
-
-    def scale(updates: Any, params: Any = None) -> Any:
-        return jax.tree.map(lambda u: 0.2 * max(u.shape[1:]) ** 0.5 * u, updates)
-
-    return optax.chain(optax.contrib.scale_by_muon(weight_dimension_numbers=dimensions), optax.stateless(scale))
-
-
-def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
-    """Scale updates by `layer_decay` for the top encoder layer, its square for the one below, down to the embeddings.
-
-    The updates of the heads above the encoder are unchanged. So fine-tuning changes the lower layers less.
-
-    Howard and Ruder 2018 (arXiv:1801.06146), section 3.2; for BERT, Clark et al. 2020 (arXiv:2003.10555), appendix B.
-    """
-
-    def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
-        return _scaled_by_depth(updates, layer_decay), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
-def _scaled_by_depth(updates: Any, layer_decay: float) -> Any:
-    if not isinstance(updates, dict):  # no part of a model
-        return updates
-    if "layers" not in updates.get("encoder", {}):  # several models in one tree
-        return {name: _scaled_by_depth(model, layer_decay) for name, model in updates.items()}
-    encoder = updates["encoder"]
-    stacked = jax.tree.leaves(encoder["layers"])
-    if not stacked:  # frozen
-        return updates
-    num_layers = stacked[0].shape[0]
-    scales = layer_decay ** jnp.arange(num_layers, 0, -1, dtype=jnp.float32)  # [L], stacked as the layers are
-    layers = jax.tree.map(lambda u: u * scales.reshape(-1, *[1] * (u.ndim - 1)), encoder["layers"])
-    scaled = {**updates, "encoder": {**encoder, "layers": layers}}
-    if "embeddings" in updates:
-        scaled["embeddings"] = jax.tree.map(lambda u: u * layer_decay ** (num_layers + 1), updates["embeddings"])
-    return scaled
-
-
-class AverageState(NamedTuple):
-    """The state of `average_parameters`."""
-
-    steps: jax.Array
-    average: Any
-
-
-def average_parameters(decay: float) -> optax.GradientTransformation:
-    """Keep an exponential moving average of the parameters; the updates are unchanged. Must be last in a chain.
-
-    The average age is `1 / (1 - decay)` steps, but at most about a quarter of the steps so far: until then, the state
-    of step s has the weight s**2 (Shamir and Zhang 2013, arXiv:1212.1824, polynomial decay). Adam's steps have about
-    the size of the learning rate however small the gradient is, so single states scatter around a better mean (Polyak
-    and Juditsky 1992; Izmailov et al. 2018, arXiv:1803.05407).
-    """
-
-    def init(params: Any) -> AverageState:
-        return AverageState(jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params))
-
-    def update(updates: Any, state: AverageState, params: Any = None) -> tuple[Any, AverageState]:
-        kept = jnp.minimum(decay, state.steps / (state.steps + 3.0))  # 0 at first: the initial zeros have no weight
-        average = optax.incremental_update(optax.apply_updates(params, updates), state.average, 1 - kept)
-        return updates, AverageState(optax.safe_increment(state.steps), average)
-
-    return optax.GradientTransformation(init, update)
-
-
-def is_layer_matrix(params: Any) -> Any:
-    """Return a tree of bool: True for the matrices of attention and feed-forward network in the encoder's layers."""
-    return _by_name(lambda names: _in_layers(names) and names[-1] == "kernel", params)
-
-
 def decay_mask(params: Any) -> Any:
     """Return a tree of bool: True for parameters that decay.
 
     Biases, the MLM's output bias and LayerNorm do not, nor do parameters that no loss reads.
     """
     still = ("bias", "_norm", "contact_head", "inverse_frequencies")  # ends of names
-    return _by_name(lambda names: names[-1] != "bias" and not any(name.endswith(still[1:]) for name in names), params)
+    return by_name(lambda names: names[-1] != "bias" and not any(name.endswith(still[1:]) for name in names), params)
 
 
-def _by_name(choose: Callable[[list[str]], bool], params: Any) -> Any:
+def by_name(choose: Callable[[list[str]], bool], params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(lambda path, _: choose(_names(path)), params)
 
 
@@ -281,6 +271,6 @@ def _names(path: Any) -> list[str]:
     return [str(getattr(entry, "key", entry)) for entry in path]
 
 
-def _in_layers(names: list[str]) -> bool:
+def in_layers(names: list[str]) -> bool:
     """Return whether a parameter is stacked, `[L, ...]`."""
     return any(stack in "/".join(names) for stack in ("encoder/layers/", "encoder/moe_layers/", "cross_attention/"))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+from typing import TYPE_CHECKING
 
 import jax
 import optax
@@ -11,13 +12,17 @@ from ml_collections import ConfigDict
 from bert_jax import parameter_sharding, sharding
 from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
-from bert_jax.modeling import Bert, Electra, EncoderDecoder
-from bert_jax.recipes.checks import compares_rows
-from bert_jax.tasks.base import Job, Task
-from bert_jax.training.optimizers import make_optimizer
+from bert_jax.jobs.base import Job, Task
+from bert_jax.recipes.keys import compares_rows
+from bert_jax.training.optimizers import OptimizerSettings, check_registered, make_optimizer
 from bert_jax.training.schedules import Schedule, make_schedule
 from bert_jax.training.state import InitParams, State, abstract_state
 from bert_jax.training.step import TrainStep, jit_train_step, make_train_step
+
+if TYPE_CHECKING:
+    from bert_jax.modeling import Bert, Electra, EncoderDecoder
+
+_SETTINGS = tuple(field.name for field in dataclasses.fields(OptimizerSettings))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +57,7 @@ def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_st
     return Program(schedule, optimizer, like, shardings, jit_train_step(step, mesh, shardings))
 
 
-def check_mesh(recipe: ConfigDict, model: Bert | Electra | EncoderDecoder, mesh: Mesh, evaluates: bool) -> None:
+def check_mesh(recipe: ConfigDict, model: "Bert | Electra | EncoderDecoder", mesh: Mesh, evaluates: bool) -> None:
     """Raise InputError when batches or heads do not divide over the mesh."""
     parts = sharding.batch_parts(mesh)
     sizes = {stage[2] for stage in recipe.get("stages", ())} or {recipe.global_batch_size}
@@ -74,6 +79,7 @@ def check_mesh(recipe: ConfigDict, model: Bert | Electra | EncoderDecoder, mesh:
 def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
     """Raise InputError when batches or heads do not divide over the mesh, or the recipe does not fit model or data."""
     check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
+    check_registered(recipe.optimizer.name, OptimizerSettings(**{name: recipe.optimizer[name] for name in _SETTINGS}))
     layers = min(part.config.num_parameter_rows for part in job.task.model.models)
     for name, count in (
         ("fresh_layers", recipe.fresh_layers),
@@ -92,8 +98,7 @@ def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule
     c = recipe.optimizer
     warmup = c.warmup_steps or int(c.warmup_ratio * num_steps)
     schedule = make_schedule(c.schedule, c.learning_rate, num_steps, warmup)
-    names = ("name", "beta1", "beta2", "eps", "weight_decay", "clip_norm", "bias_correction")
-    names += ("layer_decay", "average_decay", "frozen_layers", "frozen_embeddings")
+    names = ("name", *_SETTINGS, "clip_norm", "layer_decay", "average_decay", "frozen_layers", "frozen_embeddings")
     chosen = {name: c[name] for name in names}
     taught = bool(recipe.distillation.teacher and not recipe.distillation.cache)
     return schedule, make_optimizer(schedule, **chosen, frozen_base=recipe.lora.rank > 0, frozen_teacher=taught)

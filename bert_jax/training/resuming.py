@@ -1,8 +1,6 @@
 """Compare the recipe and data of a resumed run with the original ones."""
 
-import dataclasses
 import itertools
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,50 +8,21 @@ from ml_collections import ConfigDict
 
 from bert_jax import recipes
 from bert_jax.errors import InputError
-from bert_jax.recipes.definitions import KEYS
+from bert_jax.recipes.base import CONTENT, LENGTH
+from bert_jax.recipes.keys import KEYS
 
-_FREE = "how often and where something is written; what is computed stays the same"
-_SPREAD = "how the work is spread over devices and recomputed; only rounding changes"
-_EVALUATION = "evaluations from here on"
-_CONTENT = "where the data are and how they are laid out; their content must be the same"
-_LENGTH = "the run becomes longer or shorter; the learning rate follows the schedule of the new length from here on"
-
-# Key of a recipe -> the effect of its change on a resumed run. A change of any other key makes another run.
-MAY_CHANGE: Mapping[str, str] = {
-    **dict.fromkeys(("log_every", "checkpoint_every", "keep_checkpoints", "profile", "wandb"), _FREE),
-    "warn_after_seconds": _FREE,
-    "max_skipped_steps": "when a run that diverges ends",
-    **dict.fromkeys(("mesh.data", "mesh.fsdp", "mesh.tensor", "layers", "remat", "attention"), _SPREAD),
-    **dict.fromkeys(("eval_every", "eval_batch_size", "data.eval_batches", "stop_after"), _EVALUATION),
-    "best_metric": "the finished model is the best of the checkpoints that were evaluated by the new metric",
-    **dict.fromkeys(("num_steps", "num_epochs"), _LENGTH),
-    "stages": f"{_LENGTH}; steps that were done already must stay as they were",
-    "data.mixture_weights": "the mixture of stages that have not begun; the others must stay as they were",
-    **dict.fromkeys(
-        (
-            "init_from", "tokenizer", "data.prepared", "data.mixture", "data.train", "data.dev", "data.text_column",
-            "data.pair_column",
-            "data.negative_column", "data.label_column", "data.context_column", "data.question_column",
-            "data.choice_columns", "data.has_header", "data.delimiter", "data.encoding",
-            "data.label_separator", "data.invalid_rows", "data.dev_share", "data.split_seed", "data.train_columns",
-            "distillation.teacher", "distillation.cache", "decoder_init_from", "data.source_column",
-            "data.target_column",
-        ),
-        _CONTENT,
-    ),
-}  # fmt: skip
-BY_CONTENT = frozenset(key for key, meaning in MAY_CHANGE.items() if meaning == _CONTENT)
-LENGTH = ("num_steps", "num_epochs", "stages")
 # Prefix of keys -> the key that turns on what they configure. While it is off, nothing reads them.
 _SWITCHES = {"lora.": "lora.rank", "quantization.": "quantization.mode"}
 
 
 def table() -> str:
-    """Return `MAY_CHANGE` as a table in Markdown, for docs/resuming.md."""
-    keys: dict[str, list[str]] = {}
-    for key, meaning in MAY_CHANGE.items():
-        keys.setdefault(meaning, []).append(f"`{key}`")
-    rows = [f"| {', '.join(names)} | {meaning} |" for meaning, names in keys.items()]
+    """Return what may change, and what a change does, as a table in Markdown, for docs/resuming.md."""
+    keys: dict[str, dict[str, None]] = {}
+    for task in KEYS:
+        for name, key in KEYS[task].items():
+            if key.may_change:
+                keys.setdefault(key.may_change, {})[f"`{name}`"] = None
+    rows = [f"| {', '.join(names)} | {effect} |" for effect, names in keys.items()]
     return "\n".join(["| keys | what a change does |", "|---|---|", *rows]) + "\n"
 
 
@@ -66,11 +35,12 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
         has_content: whether the content of the data is compared; otherwise, their paths are.
     """
     old, new = recipes.with_current_names(recipes.flatten(saved)), recipes.flatten(recipe)
-    defaults = {name: key.value for name, key in KEYS[recipe["task"]].items()}
+    declared = KEYS[recipe["task"]]
+    defaults = {name: key.value for name, key in declared.items()}
+    either = {**KEYS.get(saved["task"], {}), **declared}
+    free = {name for name, key in either.items() if key.may_change and (has_content or key.may_change != CONTENT)}
     phrases = []
-    for key in sorted(old.keys() | new.keys()):
-        if key in MAY_CHANGE and (has_content or key not in BY_CONTENT):
-            continue
+    for key in sorted((old.keys() | new.keys()) - free):
         switch = next((name for prefix, name in _SWITCHES.items() if key.startswith(prefix)), None)
         if switch and not old.get(switch) and not new.get(switch):
             continue
@@ -82,13 +52,15 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
 
 def has_other_length(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
     """Return whether two nested recipes set different numbers of steps."""
-    return any(plain(saved.get(key)) != plain(recipe.get(key)) for key in LENGTH)
+    lengths = [name for name, key in KEYS[recipe["task"]].items() if key.may_change.startswith(LENGTH)]
+    return any(plain(saved.get(name)) != plain(recipe.get(name)) for name in lengths)
 
 
 def have_same_paths(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
-    """Return whether two nested recipes agree in every key of `BY_CONTENT`, so that they name the same files."""
+    """Return whether two nested recipes name the same files: whether they agree in all keys of `CONTENT`."""
     old, new = recipes.with_current_names(recipes.flatten(saved)), recipes.flatten(recipe)
-    return all(plain(old.get(key, new.get(key))) == plain(new.get(key)) for key in BY_CONTENT)
+    names = [name for name, key in KEYS[recipe["task"]].items() if key.may_change == CONTENT]
+    return all(plain(old.get(name, new.get(name))) == plain(new.get(name)) for name in names)
 
 
 def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, done: int) -> None:
@@ -137,34 +109,11 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-@dataclasses.dataclass(frozen=True)
-class DataRecord:
-    """The record of the data of a run at its beginning (`Job.data`), and its number of steps; None if it has none."""
-
-    data: dict[str, Any] | None = None
-    num_steps: int | None = None
-
-    def to_json(self) -> str:
-        """Return the content of `data.json`."""
-        content = {"num_steps": self.num_steps, "data": self.data}
-        return json.dumps(content, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace").decode() + "\n"
-
-
-def is_recipe(content: Any) -> bool:
-    """Return whether the content of a `config.json` can be a recipe that a run has written."""
-    return isinstance(content, dict) and isinstance(content.get("task"), str) and content["task"] in KEYS
-
-
-def is_data_record(content: Any) -> bool:
-    """Return whether the content of a `data.json` can be what a run has written."""
-    return isinstance(content, dict) and type(content.get("num_steps")) is int and isinstance(content.get("data"), dict)
-
-
 def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, str]:
     """Return the differences between the data of a run at its beginning and now.
 
     Args:
-        then, now: records of the data, from `bert_jax.tasks.fingerprints`.
+        then, now: records of the data, from `bert_jax.jobs.fingerprints`.
         places: name -> file or directory, for the messages.
 
     Returns:

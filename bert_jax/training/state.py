@@ -11,7 +11,7 @@ import optax
 from jax.experimental import multihost_utils
 
 from bert_jax.errors import InputError
-from bert_jax.tasks.base import Job
+from bert_jax.jobs.base import Job
 
 
 @jax.tree_util.register_dataclass

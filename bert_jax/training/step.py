@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_jax import compilers, sharding, storage
 from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError
-from bert_jax.tasks.base import Batches, Metrics, Task
+from bert_jax.jobs.base import Batches, Metrics, Task
 from bert_jax.training.state import State
 from bert_jax.training.workdir import Workdir
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,9 +14,14 @@ from ml_collections import ConfigDict
 from bert_jax import recipes, storage
 from bert_jax.conversion.file_names import CONFIG_FILES
 from bert_jax.errors import InputError, logger, printable
-from bert_jax.tasks.base import Job
-from bert_jax.training import resuming
-from bert_jax.training.resuming import DataRecord
+from bert_jax.jobs.base import Job
+from bert_jax.lazy import LazyModule
+from bert_jax.training.data_record import DataRecord, is_data_record, is_recipe
+
+if TYPE_CHECKING:
+    from bert_jax.training import resuming
+else:
+    resuming = LazyModule("bert_jax.training.resuming")
 
 log = logger(__name__)
 
@@ -41,7 +46,7 @@ class Workdir:
 
     @property
     def data(self) -> storage.Path:
-        """The file that records the data at the beginning of the run (`resuming.DataRecord`)."""
+        """The file that records the data at the beginning of the run (`data_record.DataRecord`)."""
         return self.path / "data.json"
 
     @property
@@ -102,12 +107,12 @@ class Workdir:
             InputError: `config.json` is damaged, and no checkpoint has a copy of it.
         """
         way_on = "put it back from a backup, or use another --workdir"
-        return self._read(self.config, resuming.is_recipe, "the recipe of a run", way_on, warn)
+        return self._read(self.config, is_recipe, "the recipe of a run", way_on, warn)
 
     def data_record(self, warn: bool = False) -> DataRecord:
         """Return the record of the data of the run in this directory. Raises InputError as `saved_recipe` does."""
         way_on = "remove it to resume without comparing the data"
-        content = self._read(self.data, resuming.is_data_record, "the record of the data of a run", way_on, warn) or {}
+        content = self._read(self.data, is_data_record, "the record of the data of a run", way_on, warn) or {}
         return DataRecord(content.get("data"), content.get("num_steps"))
 
     def copies(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_help_imports_nothing_heavy():
 
 def test_training_starts_without_libraries_of_evaluation():
     code = (
-        "import sys, bert_jax.recipes, bert_jax.tasks.pretraining, bert_jax.training.loop\n"
+        "import sys, bert_jax.recipes, bert_jax.tasks.pretraining.task, bert_jax.training.loop\n"
         "heavy = {'matplotlib', 'pandas', 'scipy', 'sklearn', 'tensorboardX', 'torch'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
@@ -234,7 +234,7 @@ def test_embed_writes_an_array(models, capsys, tmp_path):
 
 
 def test_a_long_file_of_vectors_is_written_in_parts(models, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_jax.cli.ask.TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr("bert_jax.cli.over_texts.TEXTS_AT_ONCE", 3)
     texts, model = ["a cat", "a dog", "the mat", "a film", "", "good", "bad"], models["sentence_embedding"]
     with gzip.open(tmp_path / "texts.txt.gz", "wt") as file:
         file.write("\n".join(texts))
@@ -275,7 +275,7 @@ def test_the_first_broken_line_is_the_end_unless_told_otherwise(models, capsys, 
 
 
 def test_texts_that_the_model_refuses_are_named_by_their_line(models, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_jax.cli.ask.TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("bert_jax.cli.over_texts.TEXTS_AT_ONCE", 2)
     model, path = models["pretraining"], tmp_path / "texts.txt"
     lines = ["the [MASK]", "a [MASK]", "a cat", "the [MASK] sat", "a [MASK] " * 600, "[MASK]"]
     path.write_text("".join(f"{line}\n" for line in lines))

@@ -6,7 +6,7 @@ import pytest
 
 from bert_jax import recipes
 from bert_jax.cli import main
-from bert_jax.recipes.definitions import KEYS
+from bert_jax.recipes.keys import KEYS
 from bert_jax.recipes.shipped import recipe_names
 
 
@@ -45,7 +45,7 @@ def test_json_has_type_choices_and_limits(capsys):
     content = json.loads(out)
     keys = {key["key"]: key for key in content["keys"]}
     assert content["task"] == "pretraining" and keys["optimizer.warmup_steps"]["value"] == 10_000
-    assert keys["optimizer.schedule"]["choices"] == list(recipes.SCHEDULE_CHOICES)
+    assert keys["optimizer.schedule"]["choices"] == list(recipes.SCHEDULES)
     assert [keys["optimizer.beta2"][limit] for limit in ("type", "least", "above", "below")] == ["float", 0, None, 1]
 
 

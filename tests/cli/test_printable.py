@@ -317,7 +317,7 @@ PRINT_THEIR_OWN_WORDS = (
     "cli/output.py",
     "__main__.py",
     "cli/describe.py",
-    "recipes/describe.py",
+    "recipes/page.py",
     "notebook.py",  # in a cell
     "config/describe.py",
     "families/describe.py",

@@ -10,7 +10,7 @@ from bert_jax import parameter_sharding, sharding
 from bert_jax.compression import removal
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert
-from bert_jax.tasks.classification import ClassificationTask
+from bert_jax.tasks.classification.task import ClassificationTask
 from bert_jax.training import step as steps
 
 HEAD, RATES = "sequence_classification", {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -9,8 +9,8 @@ from bert_jax.compression.importance import measure_importance
 from bert_jax.compression.removal import most_important
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
-from bert_jax.tasks.classification import ClassificationTask
-from bert_jax.tasks.sentence_embedding import SentenceEmbeddingTask
+from bert_jax.tasks.classification.task import ClassificationTask
+from bert_jax.tasks.embedding.dense.task import SentenceEmbeddingTask
 
 HEAD = "sequence_classification"
 

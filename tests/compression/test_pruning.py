@@ -15,7 +15,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import load_model
-from bert_jax.tasks.remembered import Columns, Remembered, write_remembered
+from bert_jax.jobs.remembered import Columns, Remembered, write_remembered
 from bert_jax.tokenization import train_bpe, train_sentencepiece, train_wordpiece
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}

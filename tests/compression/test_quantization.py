@@ -206,7 +206,7 @@ def test_transformers_says_that_it_cannot_open_it(quantized):
 
 def test_what_training_remembers_goes_along(write_small, tmp_path):
     from bert_jax.data.finetuning.columns import Columns
-    from bert_jax.tasks.remembered import Remembered, read_remembered, write_remembered
+    from bert_jax.jobs.remembered import Remembered, read_remembered, write_remembered
 
     model = write_small(tmp_path / "model", "sequence_classification")
     write_remembered(model, Remembered(Columns("review", label="stars"), {"a": 3, "b": 4}))

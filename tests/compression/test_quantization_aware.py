@@ -14,7 +14,7 @@ from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.errors import InputError
 from bert_jax.evaluation.driver import evaluate
-from bert_jax.tasks.classification import ClassificationTask
+from bert_jax.tasks.classification.task import ClassificationTask
 from bert_jax.tokenization import load_tokenizer
 from bert_jax.training.loop import Preempted, train
 

@@ -12,10 +12,10 @@ from gliners import HEAD, gliner, random_params, write_gliner
 
 from bert_jax.cli import main
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
-from bert_jax.inference.loading import open_tokenizer
 
 WITHOUT_ORIGINAL = "the original, which has no release for these transformers: pip install --no-deps gliner"
 

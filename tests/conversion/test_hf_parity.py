@@ -14,7 +14,7 @@ from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.families import FAMILIES
 from bert_jax.head_names import EMBEDDING_HEADS
 from bert_jax.inference import PretrainedModel, pipeline
-from bert_jax.tasks.pretraining import PretrainingTask
+from bert_jax.tasks.pretraining.task import PretrainingTask
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax import from_pretrained
 from bert_jax.conversion.state_dict_writing import to_huggingface
-from bert_jax.tasks.pretraining import PretrainingTask
+from bert_jax.tasks.pretraining.task import PretrainingTask
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import make_schedule
 from bert_jax.training.state import State

@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 
 from bert_jax.config import BertConfig
-from bert_jax.conversion import write_checkpoint
+from bert_jax.conversion.formats import safetensors_writing
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.conversion.slots import slots
 from bert_jax.errors import InputError
@@ -372,7 +372,7 @@ def test_a_full_disk_leaves_what_was_there(directory, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(write_checkpoint.WRITERS, "safetensors", ("model.safetensors", full))
+    monkeypatch.setattr(safetensors_writing, "write", full)
     params = random_params(CONFIG, "masked_lm", seed=1)
     for target in (directory, directory.parent / "new"):
         with pytest.raises(OSError, match="No space left"):

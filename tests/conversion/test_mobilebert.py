@@ -14,11 +14,11 @@ from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.families.longformer.parts import GlobalTokensConfig
 from bert_jax.families.nomic_bert.parts import ExpertsConfig
+from bert_jax.jobs.distillation.teachers import Teacher, principal_embeddings
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.quantized import dequantize_params, quantize_params
 from bert_jax.modeling.reconstruction import check_reconstruction
-from bert_jax.tasks.classification import ClassificationTask
-from bert_jax.tasks.distillation.teachers import Teacher, principal_embeddings
+from bert_jax.tasks.classification.task import ClassificationTask
 
 NARROW = {"embedding_size": 4, "intra_bottleneck_size": 6, "num_feedforward_networks": 3}
 HF = {

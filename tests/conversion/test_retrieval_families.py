@@ -11,9 +11,9 @@ from bert_jax.compression.removal import keep_heads, keep_layers
 from bert_jax.config import BertConfig
 from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.errors import InputError
+from bert_jax.jobs.lora import Lora
 from bert_jax.modeling import Bert, Compute
 from bert_jax.modeling.positions import alibi_slopes
-from bert_jax.tasks.lora import Lora
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")

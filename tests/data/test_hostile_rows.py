@@ -7,10 +7,10 @@ import random
 import pytest
 
 from bert_jax.data.corpora.sources import open_corpus
-from bert_jax.data.finetuning.squad import read_questions
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.errors import InputError
+from bert_jax.tasks.question_answering.data import read_questions
 
 CONTEXT = "Ada was born in 1815. \u00e9t\u00e9 \u6c34"
 ANSWER = {"text": "1815", "answer_start": 16}

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bert_jax.data.finetuning.squad import read_questions
 from bert_jax.data.finetuning.tables import Columns, read_examples
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_utf8
 from bert_jax.errors import InputError
+from bert_jax.tasks.question_answering.data import read_questions
 
 TEXT = Columns(text="sentence", label="label")
 

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import evaluation, recipes, storage, tasks
+from bert_jax import evaluation, jobs, recipes, storage
 from bert_jax.cli import main
 from bert_jax.conversion.file_names import RECORD
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.errors import InputError
-from bert_jax.tasks import remembered
+from bert_jax.jobs import remembered
 
 ROWS = [
     {"id": 7, "review": "the cat", "stars": "neg", "note": "a\tb"},
@@ -36,7 +36,7 @@ def place(tmp_path_factory, write_small):
     c = recipes.classification()
     c.init_from, c.data.train, c.num_steps = str(root / "encoder"), str(root / "a.csv"), 1
     c.data.text_column, c.data.label_column, c.data.max_seq_length = "review", "stars", 16
-    job = tasks.build(recipes.resolve(c))
+    job = jobs.build(recipes.resolve(c))
     assert job.classes == {"neg": 1, "pos": 1}
     job.save(root / "model", jax.tree.map(np.asarray, jax.jit(job.init_params)(jax.random.key(0))))
     return root

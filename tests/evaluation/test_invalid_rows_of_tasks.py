@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import recipes, tasks
+from bert_jax import jobs, recipes
 from bert_jax.cli import main
 from bert_jax.errors import InputError
-from bert_jax.tasks.base import Job
+from bert_jax.jobs.base import Job
 
 NOTE = r"\(and {} more invalid {}s; --config\.data\.invalid_rows=skip skips them\)"
 RECIPES = {
@@ -80,7 +80,7 @@ def job(place, head, **changes) -> Job:
     if head == "sentence_embedding":
         c.data.loss, c.data.label_column = "cosine", "score"
     c.update_from_flattened_dict(changes)
-    return tasks.build(recipes.resolve(c))
+    return jobs.build(recipes.resolve(c))
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ BAD_TO_ANSWER = {  # places of the rows that cannot be answered, which need no l
 
 @pytest.mark.parametrize("head", BAD_TO_ANSWER)
 def test_answers_keep_their_places(place, models, head, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("bert_jax.evaluation.predictions.CHUNK", 1)  # some without a row that fits
+    monkeypatch.setattr("bert_jax.evaluation.writing.CHUNK", 1)  # some without a row that fits
     name, _, fitting, bad, first, message = TABLES[head]
     command = ["predict", "--model", models[head], "--data", str(place / head / name), "--out"]
     assert main([*command, str(tmp_path / "out.jsonl")]) == 2 and not any(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import evaluation, recipes, tasks
+from bert_jax import evaluation, jobs, recipes
 from bert_jax.cli import main
 from bert_jax.data.finetuning.features import encode_texts
 from bert_jax.data.finetuning.tables import Columns, Example
@@ -53,7 +53,7 @@ def recipe(place, **changes):
 
 
 def job(place, **changes):
-    return tasks.build(recipes.resolve(recipe(place, **changes)))
+    return jobs.build(recipes.resolve(recipe(place, **changes)))
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_short_texts_are_as_ever_to_the_bit(place, tuned, tmp_path):
 
 def test_the_outline_is_that_of_the_job(place):
     made = job(place)
-    without = tasks.abstract_task(recipes.resolve(recipe(place, **{"data.train": "", "data.dev": "", "num_steps": 3})))
+    without = jobs.abstract_task(recipes.resolve(recipe(place, **{"data.train": "", "data.dev": "", "num_steps": 3})))
     expected = {name: (array.shape, array.dtype) for name, array in made.train_source.batch(0).items()}
     assert {name: (shape.shape, shape.dtype) for name, shape in without.stages[0].batch.items()} == expected
 

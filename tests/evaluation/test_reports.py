@@ -10,11 +10,11 @@ from sklearn import metrics
 
 from bert_jax import evaluation
 from bert_jax.cli import main
-from bert_jax.data.finetuning.squad import read_questions
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
-from bert_jax.metrics import squad as squad_scores
 from bert_jax.reports import attention
+from bert_jax.tasks.question_answering import metrics as squad_scores
+from bert_jax.tasks.question_answering.data import read_questions
 
 SCRIPT = "<script>alert(1)</script>"
 WORDS = ["the", "cat", "sat", "on", "a", "tree", "good", "bad", "old", "stone", SCRIPT]

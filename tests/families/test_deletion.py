@@ -16,7 +16,7 @@ FEW = ("roberta",)  # that from which most others differ little
 
 def delete(folder, files, oracle=""):
     script = Path(__file__).with_name("without_a_family.py")
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
     command = [sys.executable, script, folder, oracle, *files]
     run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]

@@ -124,9 +124,9 @@ def command_on_rows(folder: pathlib.Path, number: int) -> None:
 def _classifier(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
-    from bert_jax.data.finetuning.labelled_rows import read_labelled
     from bert_jax.data.finetuning.tables import Columns
     from bert_jax.data.invalid_rows import RULES, InvalidRows
+    from bert_jax.tasks.classification.data import read_labelled
 
     spec = str(_given(folder))
     bad = InvalidRows(spec, RULES[number % 2])
@@ -149,8 +149,8 @@ def _tagger(folder: pathlib.Path, number: int) -> None:
 def _squad(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
-    from bert_jax.data.finetuning.squad import read_questions
     from bert_jax.data.invalid_rows import RULES, InvalidRows
+    from bert_jax.tasks.question_answering.data import read_questions
 
     spec = str(_given(folder))
     bad = InvalidRows(spec, RULES[number % 2], "question")
@@ -252,8 +252,8 @@ def _typed_spans(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
     from bert_jax.data.finetuning.tables import Columns
-    from bert_jax.data.finetuning.typed_spans import read_span_texts
     from bert_jax.data.invalid_rows import RULES, InvalidRows
+    from bert_jax.tasks.zero_shot_ner.data import read_span_texts
 
     spec = str(_given(folder))
     for text in read_span_texts(spec, Columns(), {}, InvalidRows(spec, RULES[number % 2], "text")):
@@ -263,9 +263,9 @@ def _typed_spans(folder: pathlib.Path, number: int) -> None:
 def _relations(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
-    from bert_jax.data.finetuning.entity_markers import MARKERS, mark_entities
-    from bert_jax.data.finetuning.relations import iterate_relations
     from bert_jax.data.invalid_rows import RULES, InvalidRows
+    from bert_jax.tasks.relation_extraction.data import iterate_relations
+    from bert_jax.tasks.relation_extraction.markers import MARKERS, mark_entities
 
     spec = str(_given(folder))
     bad = InvalidRows(spec, RULES[number % 2])

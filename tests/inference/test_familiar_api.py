@@ -1,5 +1,6 @@
 """What users of transformers, sentence-transformers and Flax type first gives what they expect of it."""
 
+import dataclasses
 import warnings
 
 import jax
@@ -54,6 +55,14 @@ def test_encode_is_sentence_transformers_encode(paths, capfd):
     assert out == "" and "100%" in err
     with pytest.raises(InputError, match="prompt name 'query' is not known"):
         ours.encode(TEXTS, prompt_name="query")
+
+
+def test_outputs_of_a_pipeline_are_behind_the_prompt_of_the_model(paths):
+    model = from_pretrained(paths / "classifier")
+    settings = dataclasses.replace(model.settings, prompts=(("query", "the dog "),), default_prompt="query")
+    plain = pipeline("text-classification", model)
+    prompted = pipeline("text-classification", dataclasses.replace(model, settings=settings))
+    np.testing.assert_array_equal(prompted.outputs("a cat"), plain.outputs("the dog a cat"))
 
 
 # --- Tokenizers -------------------------------------------------------------------------------------------------------

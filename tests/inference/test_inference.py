@@ -335,7 +335,7 @@ def test_feature_extraction_and_embeddings():
 
 @pytest.mark.parametrize(("compiling", "lengths"), [(10**9, [20]), (4000, [20, 8]), (0, [20, 8, 6, 4])])
 def test_another_length_is_compiled_once_it_pays(monkeypatch, compiling, lengths):
-    monkeypatch.setattr("bert_jax.inference.base._COMPILING", {"cpu": compiling})
+    monkeypatch.setattr("bert_jax.inference.padded_lengths._COMPILING", {"cpu": compiling})
     embed = pipeline("embed", model_of("encoder"))
     texts = [" ".join(["paris"] * (1 + i % 6)) for i in range(2000)] + ["paris " * 28]
     seen, begin = {}, PretrainedModel.begin
@@ -352,7 +352,7 @@ def test_another_length_is_compiled_once_it_pays(monkeypatch, compiling, lengths
 
 
 def test_what_a_length_would_have_spared_is_remembered(monkeypatch):
-    monkeypatch.setattr("bert_jax.inference.base._COMPILING", {"cpu": 30})
+    monkeypatch.setattr("bert_jax.inference.padded_lengths._COMPILING", {"cpu": 30})
     embed, seen, begin = pipeline("embed", model_of("encoder")), [], PretrainedModel.begin
 
     def watched(self, inputs, fields, **shape):

@@ -8,8 +8,8 @@ import pytest
 from bert_jax.cli import main
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
+from bert_jax.jobs import build
 from bert_jax.recipes import classification, resolve
-from bert_jax.tasks import build
 
 TEXTS = ["the cat sat", "a red river of stone", "dog"]
 OTHERS = ["a dog sat", "blue", "the old house is green"]

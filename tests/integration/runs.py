@@ -26,16 +26,16 @@ import traceback
 
 import jax
 
-import bert_jax.tasks.classification
-import bert_jax.tasks.electra
-import bert_jax.tasks.pretraining  # noqa: F401
-from bert_jax import recipes, tasks
+import bert_jax.tasks.classification.task
+import bert_jax.tasks.electra.task
+import bert_jax.tasks.pretraining.task  # noqa: F401
+from bert_jax import jobs, recipes
 from bert_jax.training.loop import Preempted, train
 
 
 def signal_self_at(step: int, number: int, within: float) -> None:
     """Has this process send itself a signal at some moment after the reading of the batch of `step`."""
-    build = tasks.build
+    build = jobs.build
 
     def build_with_a_bomb(recipe):
         job = build(recipe)
@@ -50,7 +50,7 @@ def signal_self_at(step: int, number: int, within: float) -> None:
         job.train_source.batch = watched
         return job
 
-    tasks.build = build_with_a_bomb
+    jobs.build = build_with_a_bomb
 
 
 def start(recipe_file: str, workdir: str, process: int, port: int, run: dict) -> int:

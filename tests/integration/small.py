@@ -33,7 +33,7 @@ def recipe(data: pathlib.Path, task: str, **changes):
             "eval_every": 8,
         }
     )
-    if task in recipes.PRETRAINING:
+    if recipes.is_pretraining(recipes.RECIPES[task]()):
         c.update_from_flattened_dict(
             {
                 "data.prepared": str(data / "prepared"),
@@ -66,10 +66,16 @@ def metrics_of(workdir: pathlib.Path) -> list[dict]:
 
 
 def train_in_processes(recipe, workdir, runs: list[dict], folder: pathlib.Path | None = None) -> str:
-    """Trains in one run after another (see runs.py), and returns what they said; `folder` is for the arguments."""
+    """Trains in one run after another (see runs.py), and returns what they said; `folder` is for the arguments.
+
+    The recipe may be a file, for what only the processes of the runs know.
+    """
     folder = folder or workdir.parent
     config, plan = folder / "recipe.json", folder / "runs.json"
-    config.write_text(recipes.to_json(recipes.resolve(recipe)))
+    if isinstance(recipe, pathlib.Path):
+        config = recipe
+    else:
+        config.write_text(recipes.to_json(recipes.resolve(recipe)))
     plan.write_text(json.dumps(runs))
     result = _script("runs.py", config, workdir, plan)
     expected = ["killed" if "kill_at" in run else "stopped" if "stop_at" in run else "finished" for run in runs]

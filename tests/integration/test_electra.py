@@ -9,8 +9,8 @@ from small import assert_alike, metrics_of, recipe, train_in_processes
 from bert_jax import from_pretrained
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
+from bert_jax.jobs import abstract_task, build
 from bert_jax.recipes import resolve
-from bert_jax.tasks import abstract_task, build
 
 
 def made(data, **changes):

@@ -10,8 +10,8 @@ from small import recipe, train_all
 from bert_jax import families, from_pretrained
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
+from bert_jax.jobs import build
 from bert_jax.recipes import resolve
-from bert_jax.tasks import build
 
 # What a model of the family needs besides a tiny size, to be as tiny.
 FAMILIES = {

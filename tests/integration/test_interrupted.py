@@ -13,9 +13,9 @@ import time
 import pytest
 from small import metrics_of, recipe
 
-from bert_jax import recipes, tasks
-from bert_jax.tasks import setup
-from bert_jax.tasks.classification import ClassificationTask
+from bert_jax import jobs, recipes
+from bert_jax.jobs import setup
+from bert_jax.tasks.classification.task import ClassificationTask
 from bert_jax.training import loop
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.loop import Interrupted, train
@@ -37,7 +37,7 @@ def whole(tmp_path_factory, data):
 @pytest.mark.parametrize(
     ("owner", "function", "saved"),
     [
-        (tasks, "build", None),  # reads the data
+        (jobs, "build", None),  # reads the data
         pytest.param(loop, "initial_state", None, marks=pytest.mark.slow),
         (ClassificationTask, "score", 3),  # after step 2: noted, and answered after the next step
         (Checkpoints, "save", 3),

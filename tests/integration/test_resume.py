@@ -9,7 +9,7 @@ import pytest
 from small import STEPS, assert_alike, metrics_of, recipe, train_in_processes
 
 from bert_jax.errors import InputError
-from bert_jax.tasks.classification import ClassificationTask
+from bert_jax.tasks.classification.task import ClassificationTask
 from bert_jax.training.loop import Preempted, train
 
 

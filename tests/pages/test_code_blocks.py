@@ -30,9 +30,10 @@ from bert_jax.recipes import load_recipe, resolve
 RUN_ELSEWHERE = {
     "README.md": "tests/integration/test_wheel.py",  # from the built package; its Python by tests/test_docs.py
     "docs/coming_from.md": "tests/test_docs.py",
-    "docs/extend.md": "tests/integration/test_a_family_of_your_own.py",
+    "docs/extend.md": "tests/integration/test_a_task_of_your_own.py",  # and test_a_family_of_your_own.py
     "docs/serving.md": "tests/serving/test_page.py",  # against a server
     "docs/tpu.md": "tests/launch/test_tpu_page.py",  # against an emulator of Cloud Storage
+    "docs/training_loop.md": "tests/pages/test_training_loop.py",  # over eight devices
 }
 # Blocks that are no commands, by page and first line -> the test that checks them.
 NO_COMMANDS = {
@@ -180,7 +181,7 @@ def test_a_page_that_another_test_runs(page):
         for words in block.commands if block.language == "bash" else ():
             if words[0] != "bert-jax":
                 _check(words)
-            elif words[1] in PARSED and page != "docs/extend.md":  # whose family is unknown here
+            elif words[1] in PARSED and page != "docs/extend.md":  # whose family and task are unknown here
                 PARSED[words[1]](words[1:])
 
 

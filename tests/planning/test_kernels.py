@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from bert_jax import recipes, sharding, tasks
+from bert_jax import jobs, recipes, sharding
 from bert_jax.config import BertConfig
 from bert_jax.families.deberta.modules import attend_disentangled
 from bert_jax.modeling import Compute, losses
@@ -117,7 +117,7 @@ def largest_logits(monkeypatch, parts=None):
     recipe.optimizer.warmup_steps = 10
     recipe = recipes.resolve(recipe, platform="tpu")
     mesh = find_slice("v5e:2x2").mesh(recipe)
-    abstract_task = for_tpu(tasks.abstract_task(recipe))
+    abstract_task = for_tpu(jobs.abstract_task(recipe))
     if parts:
         monkeypatch.setattr(losses, "number_of_parts", lambda *_: parts)
     with jax.set_mesh(mesh):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from bert_jax import recipes, tasks
+from bert_jax import jobs, recipes
 from bert_jax.cli import main
 from bert_jax.errors import InputError
 from bert_jax.planning import compiling, search, slices
@@ -16,7 +16,7 @@ from bert_jax.planning.advice import advise
 from bert_jax.planning.compiling import asked_for
 from bert_jax.planning.plan import Plan, StagePlan, plan, stage_text
 from bert_jax.planning.slices import CHIPS, find_slice
-from bert_jax.training.flops import peak_flops
+from bert_jax.training.peaks import peak_flops
 
 needs_compiler = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs the TPU compiler: pip install 'bert-jax[tpu]'"
@@ -281,7 +281,7 @@ def test_what_was_asked_for_is_read_from_both_refusals():
 def test_steps_of_classification_are_outlined_without_data():
     recipe = recipes.classification()
     recipe.num_steps = 5
-    (stage,) = tasks.abstract_task(recipes.resolve(recipe)).stages
+    (stage,) = jobs.abstract_task(recipes.resolve(recipe)).stages
     assert stage.num_steps == 5
     assert stage.batch["input_ids"].shape == (32, 128) and stage_text(stage) == "32 x 128"
 
@@ -289,5 +289,5 @@ def test_steps_of_classification_are_outlined_without_data():
 def test_an_example_may_be_of_several_sequences():
     recipe = recipes.multiple_choice()
     recipe.num_steps = 5
-    (stage,) = tasks.abstract_task(recipes.resolve(recipe)).stages
+    (stage,) = jobs.abstract_task(recipes.resolve(recipe)).stages
     assert stage_text(stage) == "16 x 4 x 128"

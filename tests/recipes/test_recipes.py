@@ -8,10 +8,9 @@ from bert_jax import recipes
 from bert_jax.data.pretraining.masking import UNITS
 from bert_jax.errors import InputError
 from bert_jax.modeling.electra import EMBEDDING_SHARINGS
-from bert_jax.recipes.definitions import KEYS
+from bert_jax.recipes.keys import KEYS, synonyms
 from bert_jax.recipes.shipped import recipe_names, summary
-from bert_jax.training.optimizers import OPTIMIZERS
-from bert_jax.training.schedules import SCHEDULES
+from bert_jax.tasks.pretraining.recipe import MASK_UNITS
 
 RECIPE = """
 from bert_jax import recipes
@@ -177,9 +176,22 @@ def test_a_value_outside_of_a_keys_table_is_refused_by_name(task):
             assert f"config.{name}: " in str(error.value) and expected in str(error.value)
 
 
+@pytest.mark.parametrize("task", KEYS)
+def test_names_of_other_libraries_are_those_of_no_key(task):
+    last = {name.rpartition(".")[2] for name in KEYS[task]}
+    for name, others in synonyms(task).items():
+        assert not {other for other in others.split() if "-" in other or other != other.lower()}, name
+        assert name not in others.split()
+    assert "learning_rate" in last and synonyms(task)["learning_rate"].startswith("lr ")
+
+
+def test_the_hint_of_a_key_is_derived_from_its_declaration(recipe_file):
+    with pytest.raises(InputError, match=r"has no key 'mlm_probability'; did you mean 'data.mask_prob'\?"):
+        recipes.load_recipe(recipe_file, ["--config.mlm_probability=0.3"])
+
+
 def test_the_names_that_recipes_know_are_those_that_there_are():
-    assert (recipes.OPTIMIZER_CHOICES, recipes.MASK_UNITS) == (OPTIMIZERS, UNITS)
-    assert tuple(SCHEDULES) == recipes.SCHEDULE_CHOICES
+    assert MASK_UNITS == UNITS
     assert KEYS["electra"]["model.embedding_sharing"].choices == EMBEDDING_SHARINGS
 
 

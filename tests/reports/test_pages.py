@@ -9,14 +9,17 @@ from html_pages import Page, check_alone, numbers
 
 from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.features import encode_texts
-from bert_jax.data.finetuning.squad import Answer, Question
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.errors import InputError
 from bert_jax.evaluation import model_runner
 from bert_jax.modeling import Compute
-from bert_jax.reports import choices, classes, figures, page, passages, tags, values
+from bert_jax.reports import classes, figures, page, values
 from bert_jax.reports.attention import Attention, sections
 from bert_jax.sharding import make_mesh
+from bert_jax.tasks.multiple_choice import report as choices
+from bert_jax.tasks.question_answering import report as passages
+from bert_jax.tasks.question_answering.data import Answer, Question
+from bert_jax.tasks.token_classification import report as tags
 
 HOSTILE = "</td><script>alert('x')</script><img src=x onerror=alert(1)> \"quoted\" & $\\frac{1}$ \x00\x1b \ud83d"
 HEADING = page.Heading("model/<b>", "data/&amp;.tsv", {"accuracy": 0.5, "examples": 1234})

@@ -125,7 +125,8 @@ class Process:
 
     def __init__(self, log: Path, *words: str):
         self.log = log
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         with log.open("w") as file:
             command = [sys.executable, "-m", "bert_jax", "serve", *words, "--port", "0"]
             self.popen = subprocess.Popen(command, stderr=file, env=environment)

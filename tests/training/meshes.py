@@ -12,7 +12,7 @@ from synthetic import CONFIG, pretraining_task, random_batch
 
 from bert_jax import parameter_sharding, sharding
 from bert_jax.modeling import Bert, Compute
-from bert_jax.tasks.pretraining import PretrainingTask
+from bert_jax.tasks.pretraining.task import PretrainingTask
 from bert_jax.training import step as steps
 from bert_jax.training.feed import device_batch
 from bert_jax.training.optimizers import make_optimizer

@@ -4,7 +4,7 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert, Compute
-from bert_jax.tasks.pretraining import PretrainingTask
+from bert_jax.tasks.pretraining.task import PretrainingTask
 
 CONFIG = BertConfig(
     vocab_size=64,

@@ -10,7 +10,7 @@ import synthetic
 
 from bert_jax import parameter_sharding, sharding
 from bert_jax.modeling import Bert, Compute
-from bert_jax.tasks.pretraining import PretrainingTask
+from bert_jax.tasks.pretraining.task import PretrainingTask
 from bert_jax.training.flops import step_flops
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.state import abstract_state

@@ -10,7 +10,8 @@ from bert_jax.config import BertConfig
 from bert_jax.config.layers import StackConfig
 from bert_jax.modeling import Bert, Compute, Electra
 from bert_jax.modeling.electra import generator_config
-from bert_jax.training.flops import peak_flops, step_flops, train_flops
+from bert_jax.training.flops import step_flops, train_flops
+from bert_jax.training.peaks import peak_flops
 
 
 def test_bert_base_pretraining_flops_by_hand():

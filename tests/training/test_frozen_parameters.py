@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import recipes, sharding, tasks
+from bert_jax import jobs, recipes, sharding
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.tasks import lora
+from bert_jax.jobs import lora
 from bert_jax.training import program
 from bert_jax.training.loop import train
 from bert_jax.training.state import initial_state
@@ -53,7 +53,7 @@ def stepped(place, steps=1, **changes):
     """The parameters before and after some steps, and the optimizer's state, by path."""
     c = recipes.resolve(recipe(place, **changes))
     mesh = sharding.make_mesh(devices=jax.devices()[:1])
-    job = tasks.build(c)
+    job = jobs.build(c)
     program.check_fits(c, job, mesh)
     made = program.make_program(c, job.task, job.init_params, job.num_steps, mesh)
     state = initial_state(job, made.optimizer, c.seed, made.like, c.fresh_layers)

@@ -9,9 +9,10 @@ import pytest
 
 from bert_jax import recipes
 from bert_jax.config import BertConfig
-from bert_jax.inference import from_pretrained
+from bert_jax.inference import PIPELINES, from_pretrained
+from bert_jax.recipes.keys import TASK_RECIPES
+from bert_jax.training.data_record import DataRecord
 from bert_jax.training.model_card import write_model_card
-from bert_jax.training.resuming import DataRecord
 
 # Task -> the head of its models, and fields of the config of one.
 TASKS = {
@@ -22,6 +23,7 @@ TASKS = {
     "token_classification": ("token_classification", {"num_labels": 3}),
     "question_answering": ("question_answering", {}),
     "multiple_choice": ("multiple_choice", {}),
+    "reranking": ("sequence_classification", {"num_labels": 1}),
     "electra": ("replaced_token_detection", {"family": "electra"}),
     "sentence_embedding": ("sentence_embedding", {}),
     "sparse_embedding": ("sparse_embedding", {}),
@@ -101,6 +103,13 @@ def test_a_family_without_a_class_of_transformers(tmp_path, write_small):
 )
 def test_it_runs_the_pipeline_of_its_task(tmp_path, write_small, task, pipeline):
     assert f'bert_jax.pipeline("{pipeline}", folder)' in card_of(tmp_path, write_small, task)[1]
+
+
+def test_every_recipe_names_a_pipeline_that_exists():
+    uses = {task: recipe.use for task, recipe in TASK_RECIPES.items()}
+    assert {task for task, use in uses.items() if not use.pipeline} == {"multiple_choice", "electra"}
+    assert {use.pipeline for use in uses.values() if use.pipeline} <= set(PIPELINES)
+    assert uses["reranking"].tag == "text-ranking"
 
 
 HOSTILE = {

@@ -24,17 +24,17 @@ def test_pauses_are_not_training():
 
 def test_a_lap_counts_what_its_steps_did():
     chrono, mesh = Chrono(), make_mesh(devices=jax.devices()[:1])
-    lap = Lap(chrono, tokens_seen=1000)
+    lap = Lap(chrono, mesh, tokens_seen=1000)
     for _ in range(3):
         lap.add(Bert(BertConfig.named("tiny"), "masked_lm"), {"input_ids": np.zeros((4, 16), np.int32)})
     with chrono.pause("input"):
         time.sleep(0.02)
-    rates = lap.close(mesh)
+    rates = lap.close()
     assert rates["tokens_seen"] == 1000 + 3 * 4 * 16
     assert rates["tokens_per_second"] == pytest.approx(3 * 4 * 16 / rates["training_seconds"])
     assert rates["tokens_per_second"] == pytest.approx(16 * rates["sequences_per_second"])
     assert rates["input_seconds"] >= 0.02 and rates["training_seconds"] < 0.02
-    empty = lap.close(mesh)
+    empty = lap.close()
     assert (empty["tokens_seen"], empty["input_seconds"], empty["tokens_per_second"]) == (1192, 0, 0)
 
 

@@ -1,16 +1,23 @@
 """The optimizers and the schedules against formulas written out in numpy."""
 
+import contextlib
+import importlib.metadata
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from bert_jax import recipes, registry, training
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert
-from bert_jax.training.optimizers import decay_mask, make_optimizer
+from bert_jax.parameter_sharding import param_shardings
+from bert_jax.training.optimizers import OptimizerSettings, check_registered, decay_mask, make_optimizer
 from bert_jax.training.schedules import SCHEDULES, make_schedule
+from bert_jax.training.state import State
 
 
 def some_params(rng):
@@ -287,3 +294,110 @@ def test_a_schedule_that_is_not_one():
 def test_an_optimizer_that_is_not_one():
     with pytest.raises(InputError, match="did you mean 'lamb'"):
         make_optimizer(lambda step: 0.1, name="lamp")
+
+
+RECIPE = """
+import optax
+from bert_jax import recipes
+from bert_jax.training import register_optimizer, register_schedule
+
+def lion(settings):
+    \"\"\"The sign of a momentum (Chen et al. 2023, arXiv:2302.06675).\"\"\"
+    return optax.chain(optax.scale_by_lion(settings.beta1, settings.beta2), settings.decay())
+
+register_optimizer("lion", lion)
+register_schedule("one_cycle", optax.cosine_onecycle_schedule(transition_steps=8, peak_value=2e-3))
+
+def get_config(folder):
+    c = recipes.classification()
+    c.update_from_flattened_dict({
+        "tokenizer": folder, "data.train": folder + "/data.tsv", "data.dev": folder + "/data.tsv",
+        "data.length_buckets": (12,), "data.max_seq_length": 12, "global_batch_size": 8, "num_steps": 8,
+        "model.size": "tiny", "model.hidden_size": 16, "model.intermediate_size": 32, "model.num_hidden_layers": 1,
+        "model.max_position_embeddings": 16, "log_every": 1, "checkpoint_every": 2,
+        "optimizer.name": "lion", "optimizer.schedule": "one_cycle", "optimizer.warmup_ratio": 0.0})
+    return c
+"""
+
+
+@pytest.fixture
+def no_registered():
+    """Registries as in a new process, before the test and after it."""
+    before = [dict(each._added) for each in (recipes.OPTIMIZERS, recipes.SCHEDULES)]
+    yield lambda: [each._added.clear() for each in (recipes.OPTIMIZERS, recipes.SCHEDULES)]
+    for each, added in zip((recipes.OPTIMIZERS, recipes.SCHEDULES), before, strict=True):
+        each._added.clear()
+        each._added.update(added)
+
+
+def test_an_optimizer_and_a_schedule_of_a_recipe_file_train_and_resume_bitwise(tmp_path, tiny_tokenizer, no_registered):
+    tiny_tokenizer.save(tmp_path)
+    rows = "".join(f"{'cat ' if i % 3 else 'dog '} {i % 5}\t{i % 3 > 0}\n" for i in range(64))
+    (tmp_path / "data.tsv").write_text("sentence\tlabel\n" + rows)
+    (tmp_path / "mine.py").write_text(RECIPE)
+    spec = f"{tmp_path}/mine.py:{tmp_path}"
+    training.train(recipes.load_recipe(spec), tmp_path / "whole", progress=False)
+    no_registered()
+    with contextlib.closing(training.steps(recipes.load_recipe(spec), tmp_path / "killed", progress=False)) as run:
+        for _ in itertools.islice(run, 5):
+            pass
+    no_registered()
+    with pytest.raises(InputError, match=r"config.optimizer.name: 'lion' is not registered: expected a call of "
+                                         r"bert_jax.training.register_optimizer\('lion', ...\) before"):  # fmt: skip
+        recipes.load_recipe(str(tmp_path / "killed"))
+    results = training.train(recipes.load_recipe(spec), tmp_path / "killed", progress=False)
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert results["step"] == 8 and weights[0] == weights[1]
+    recipe = recipes.load_recipe(str(tmp_path / "killed"))
+    assert (recipe.optimizer.name, recipe.optimizer.schedule) == ("lion", "one_cycle")
+
+
+def test_a_registered_optimizer_is_optaxs_before_the_learning_rate(no_registered):
+    params = {"kernel": jnp.ones((3, 2))}
+    training.register_optimizer("plain", optax.identity())
+    optimizer = make_optimizer(lambda step: 0.5, name="plain", clip_norm=0.0)
+    updates, _ = optimizer.update(params, optimizer.init(params), params)
+    np.testing.assert_array_equal(updates["kernel"], jnp.full((3, 2), -0.5))
+    training.register_optimizer("whole", optax.lion(1e-4))
+    check_registered("plain", OptimizerSettings())
+    with pytest.raises(InputError, match="optimizer 'whole': expected updates before the learning rate"):
+        check_registered("whole", OptimizerSettings())
+    training.register_optimizer("none", lambda settings: None)
+    with pytest.raises(InputError, match=r"'none': expected an optax.GradientTransformation, found NoneType"):
+        make_optimizer(lambda step: 0.1, name="none")
+    with pytest.raises(InputError, match="expected a new name, found 'lamb', which bert_jax has"):
+        training.register_optimizer("lamb", optax.identity())
+    with pytest.raises(InputError, match=r"'x': expected an optax.GradientTransformation, or a function"):
+        training.register_optimizer("x", 3)
+
+
+def test_a_registered_schedule_is_a_function_of_the_step_or_one_that_returns_it(no_registered):
+    training.register_schedule("halves", lambda peak, num_steps, warmup_steps: lambda step: peak / 2)
+    training.register_schedule("given", optax.constant_schedule(0.25))
+    assert [float(make_schedule(name, 3.0, 10, 0)(2)) for name in ("halves", "given")] == [1.5, 0.25]
+    with pytest.raises(InputError, match=r"'two': expected a function of the step, or of \(peak, .*found one of 2"):
+        training.register_schedule("two", lambda peak, steps: None)
+    recipe = recipes.classification()
+    recipe.optimizer.schedule = "given"
+    assert recipes.resolve(recipe, "cpu").optimizer.schedule == "given"
+
+
+def test_every_optimizer_and_schedule_has_a_meaning():
+    assert all(len(each.meaning(name)) > 20 for each in (recipes.OPTIMIZERS, recipes.SCHEDULES) for name in each)
+
+
+def test_a_plugin_that_cannot_be_imported_is_named_by_each_lookup(monkeypatch):
+    point = importlib.metadata.EntryPoint("mine", "no_such_module", registry.PLUGINS)
+    monkeypatch.setattr(registry, "_imported", set())
+    monkeypatch.setattr(registry.metadata, "entry_points", lambda group: [point])
+    assert recipes.OPTIMIZERS  # imports none
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"bert_jax.plugins: entry point 'mine': ModuleNotFoundError: "):
+            make_optimizer(lambda step: 0.1, name="mine")
+
+
+def test_the_state_of_a_registered_optimizer_may_have_arrays_of_any_shape(no_registered):
+    state = {"opt_state": {"history": jnp.zeros((7,))}}
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), ("data", "fsdp", "tensor"))
+    shardings = param_shardings(mesh, State({}, state, jnp.int32(0)))
+    assert shardings.opt_state["opt_state"]["history"].spec == jax.sharding.PartitionSpec(None)

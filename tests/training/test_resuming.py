@@ -8,11 +8,12 @@ import pathlib
 
 import pytest
 
-from bert_jax import recipes, storage, tasks, training
+from bert_jax import jobs, recipes, storage, training
 from bert_jax.errors import InputError
-from bert_jax.tasks.setup import steps_of_epochs
+from bert_jax.jobs.setup import steps_of_epochs
+from bert_jax.recipes.keys import KEYS
 from bert_jax.tokenization import word_piece
-from bert_jax.training.resuming import MAY_CHANGE, check_new_length, data_differences, differences, table
+from bert_jax.training.resuming import check_new_length, data_differences, differences, table
 from bert_jax.training.workdir import Workdir
 
 ROWS = [("the cat sat", "pos"), ("a dog", "neg"), ("old tree on the house", "pos"), ("fish", "neg"), ("a cat", "pos")]
@@ -45,7 +46,7 @@ def begin(place, recipe):
     workdir = Workdir(storage.Path(place / "run"))
     workdir.path.mkdir(parents=True, exist_ok=True)
     workdir.check(recipe)
-    job = tasks.build(recipe)
+    job = jobs.build(recipe)
     return workdir.begin(recipe, job.data(), job.num_steps)
 
 
@@ -230,8 +231,8 @@ def test_a_finished_run_answers_for_the_same_data_elsewhere_and_for_data_that_ar
 
 def test_a_run_with_other_initial_weights_is_refused(finished):
     place, recipe = finished
-    data = tasks.build(recipe).data()
-    other = tasks.build(recipe_of(place, **settings_of(place) | {"init_from": str(place / "second")})).data()
+    data = jobs.build(recipe).data()
+    other = jobs.build(recipe_of(place, **settings_of(place) | {"init_from": str(place / "second")})).data()
     assert data_differences(data, other, {}).keys() == {"weights"}
     del data["weights"]  # as in a record of an earlier version
     assert not data_differences(data, other, {})
@@ -363,4 +364,4 @@ def test_every_key_is_either_in_the_table_or_compared():
     nested = recipes.resolve(recipes.classification()).to_dict() | {"seed": 1, "log_every": 3}
     changed = dict.fromkeys(recipes.flatten(nested), "other")
     told = {phrase.split()[0] for phrase in differences(changed, nested)}
-    assert told == recipes.flatten(nested).keys() - MAY_CHANGE.keys() - {"task"} | {"task"}
+    assert told == {name for name, key in KEYS["classification"].items() if not key.may_change}

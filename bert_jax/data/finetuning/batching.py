@@ -112,6 +112,11 @@ class TrainSource:
         values, counts = np.unique(self._plan(0)[1], return_counts=True)
         return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
+    def steps_by_shape(self, num_steps: int) -> dict[int, int]:
+        """Return the first step of each padded length -> number of steps of that length in a run of `num_steps`."""
+        lengths, epoch = self._plan(0)[1], self.steps_per_epoch
+        return {lengths.index(length): round(num_steps * count / epoch) for length, count in self.shapes().items()}
+
     def _make_plan(self, epoch: int) -> tuple[np.ndarray, list[int]]:
         """Return the example index of each row `[steps, B]` (-1 is padding) and the padded length of each batch."""
         random = np.random.default_rng([self._seed, epoch])

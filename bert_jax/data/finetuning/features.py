@@ -11,9 +11,10 @@ import numpy as np
 
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.tables import Example
-from bert_jax.data.finetuning.windows import text_windows
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
+
+LONG_TEXTS = ("cut", "windows")  # how a text that is longer than a row is treated
 
 _CHUNK = 8192  # texts tokenised at a time: enough for every thread, few enough for memory
 
@@ -164,6 +165,8 @@ def _encode_windows(
     tokens, lengths, documents = [], [], []
     for start in range(0, len(rows), _CHUNK):
         ids = tokenizer.encode_batch([row.text for row in rows[start : start + _CHUNK]])
+        from bert_jax.data.finetuning.windows import text_windows
+
         windows, numbers = text_windows(ids, tokenizer.layout, max_length, stride)
         lengths += [len(window) for window in windows]
         tokens.append(np.fromiter(itertools.chain.from_iterable(windows), np.int32))

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.data.batches import Batch
+from bert_jax.data.batches import INPUTS, Batch
 from bert_jax.data.finetuning.features import Features, encode_texts
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.tokenization import Tokenizer
-
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.invalid_rows import InvalidRow
+from bert_jax.data.listing import list_counts, list_names
 from bert_jax.errors import InputError, logger, printable
 
 TWIN_RULES = ("keep", "merge")  # for classes that differ only in spelling (twins)
@@ -315,16 +316,3 @@ def _missing_in(counts: Mapping[str, int]) -> set[str]:
     if indices or not any(map(_NUMBER.fullmatch, others)):
         found |= {label for label in counts if twin_key(label) == "-1"}
     return found
-
-
-def list_counts(counts: Mapping[str, int], limit: int = 20) -> str:
-    """List the first few labels, each with the number of its rows."""
-    more = f" and {len(counts) - limit} more" if len(counts) > limit else ""
-    listed = ", ".join(f"{label!r} ({count:,})" for label, count in list(counts.items())[:limit])
-    return printable(listed) + more
-
-
-def list_names(names: Sequence[str], limit: int = 8) -> str:
-    """List the first few labels, in quotes, and the number of other labels."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(repr, names[:limit])) + more

@@ -2,8 +2,6 @@
 
 import functools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.data.batches import Batch
@@ -55,20 +53,13 @@ class PackedSource:
         apart = self._features.pad(index, int(self._features.lengths[index].max(initial=1)), self._fills["input_ids"])
         return pack_examples(apart, number, len(row), self._row_length, int(self._sizes.max()), self._fills)
 
+    def steps_by_shape(self, num_steps: int) -> dict[int, int]:
+        """Return the first step of each shape of batch -> number of steps with it, as `TrainSource` does."""
+        return {0: num_steps}
+
     def _make_plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the examples by descending length, with ties in random order, and the rows in random order."""
         random = np.random.default_rng([self._seed, epoch])
         shuffled = random.permutation(self.num_examples)
         longest_first = np.argsort(-self._features.lengths[shuffled], kind="stable")
         return shuffled[longest_first], random.permutation(self.num_rows)
-
-
-def is_token(batch: Batch) -> jax.Array:
-    """Return bool `[B, S]`, whether each token is not padding."""
-    return batch["segment_ids" if "segment_ids" in batch else "attention_mask"] > 0
-
-
-def packing(batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """Return the fraction of a batch that is not padding, as (sum, count)."""
-    tokens = is_token(batch)
-    return tokens.sum(dtype=jnp.float32), jnp.float32(tokens.size)

@@ -7,8 +7,6 @@ from typing import Any
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.labels import label_text
 from bert_jax.data.invalid_rows import IN_MEMORY, InvalidRow, InvalidRows, check_utf8, place
-from bert_jax.data.parquet_files import open_parquet
-from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 
 _OTHER_KIND = "a field of another kind"  # the reason of invalid rows
@@ -144,12 +142,22 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value) if str(value) != "<NA>" else None
 
 
+def json_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
+    """Yield (number, wanted columns) of each row of a JSON file, or of a file of a format that is registered."""
+    from bert_jax.data.json_files import json_objects
+
+    rows = json_objects(spec, bad, columns.encoding, columns.option)
+    return object_rows(rows, columns, bad)
+
+
 def parquet_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
     """Yield (number from 1, wanted columns) of each row of a Parquet file.
 
     Raises:
         InputError: pyarrow is not installed, the file is missing or damaged, or a column is missing.
     """
+    from bert_jax.data.parquet_files import open_parquet
+
     with open_parquet(spec) as table:
         for name in columns.wanted:
             if name not in table.columns:
@@ -161,6 +169,8 @@ def parquet_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
 
 def tfds_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
     """Yield the rows of a TFDS data set; integers of a ClassLabel become names."""
+    from bert_jax.data.tfds_sets import open_tfds
+
     source, features = open_tfds(spec, columns.wanted)
     needed = dict.fromkeys((*columns.wanted, *columns.kept(features)))
 

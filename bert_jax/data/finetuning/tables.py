@@ -9,13 +9,10 @@ from typing import Any, NamedTuple
 
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
-from bert_jax.data.finetuning.delimited import read_delimited
-from bert_jax.data.finetuning.records import memory_rows, object_rows, parquet_rows, table_name, tfds_rows
+from bert_jax.data.finetuning.records import json_rows, memory_rows, table_name, tfds_rows
 from bert_jax.data.invalid_rows import InvalidRows
-from bert_jax.data.json_files import json_objects
+from bert_jax.data.table_formats import READERS, format_of
 from bert_jax.errors import InputError
-
-TABLE_FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".ndjson", ".parquet")
 
 
 class Example(NamedTuple):
@@ -32,7 +29,8 @@ def read_examples(spec: Any, columns: Columns, bad: InvalidRows | None = None) -
 
     Args:
         spec: a `.tsv`, `.csv`, `.jsonl` or `.json` file, maybe compressed (`storage.COMPRESSED`), a `.parquet` file, or
-            `tfds:NAME[:SPLIT]` (split `train`); or a DataFrame or a list of dicts.
+            `tfds:NAME[:SPLIT]` (split `train`), a file of a format that is registered (`table_formats`); or a DataFrame
+            or a list of dicts.
             TSV is read as GLUE writes it: without quoting, so that `"` is an ordinary character. CSV has quoted fields,
             which may hold newlines. A line of JSON lines is an object; a `.json` file may also be an array of objects.
             A label that is a boolean, a number or a list becomes its JSON text.
@@ -56,6 +54,11 @@ def example_of(row: tuple[int, dict[str, Any]], columns: Columns) -> Example:
     return Example(line, values[columns.text], values.get(columns.pair), values.get(columns.label))
 
 
+def texts_of(row: Example, columns: Columns) -> dict[str, str]:
+    """Return the texts of a row: column -> text."""
+    return {columns.text: row.text} | ({} if row.pair is None else {columns.pair: row.pair})
+
+
 def read_rows(spec: Any, columns: Columns, bad: InvalidRows | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows of `read_examples` as (line, column -> text or list of texts), with every wanted column."""
     own = bad or InvalidRows(table_name(spec))
@@ -66,16 +69,13 @@ def read_rows(spec: Any, columns: Columns, bad: InvalidRows | None = None) -> It
 def _rows(spec: Any, columns: Columns, bad: InvalidRows) -> Iterator[tuple[int, dict[str, Any]]]:
     if not isinstance(spec, str):
         return memory_rows(spec, columns, bad)
-    name = storage.without_compression(spec).lower()
     if spec.startswith("tfds:"):
         return tfds_rows(spec, columns, bad)
-    if name.endswith((".tsv", ".csv")):
-        return read_delimited(spec, columns, bad)
-    if name.endswith((".jsonl", ".json", ".ndjson")):
-        return object_rows(json_objects(spec, bad, columns.encoding, columns.option), columns, bad)
-    if spec.lower().endswith(".parquet"):
-        return parquet_rows(spec, columns, bad)
+    if suffix := format_of(spec):
+        read: Any = json_rows if READERS.is_added(suffix) else READERS[suffix]
+        rows: Iterator[tuple[int, dict[str, Any]]] = read(spec, columns, bad)
+        return rows
     raise InputError(
-        f"{spec}: expected a file named {', '.join(TABLE_FORMATS)} (maybe with {', '.join(storage.COMPRESSED)}), "
+        f"{spec}: expected a file named {', '.join(READERS)} (maybe with {', '.join(storage.COMPRESSED)}), "
         "or tfds:NAME:SPLIT"
     )

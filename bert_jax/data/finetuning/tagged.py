@@ -13,6 +13,7 @@ from bert_jax.data.finetuning.conll import CONLL_FORMATS, Sentence, read_conll
 from bert_jax.data.finetuning.records import plain_value
 from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.data.json_files import json_objects
+from bert_jax.data.table_formats import has_registered_format
 from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean, logger
 
@@ -70,7 +71,7 @@ def _sentences(
         raise InputError(f"{spec}: expected CoNLL-U, whose lines are kept, found another format")
     if spec.startswith("tfds:"):
         yield from _from_tfds(spec, columns.filled(TAGGED_COLUMNS), tagged, bad)
-    elif name.endswith(JSON_FORMATS):
+    elif name.endswith(JSON_FORMATS) or has_registered_format(spec):
         yield from _from_json(spec, columns, tagged, bad, by_numbers)
     elif name.endswith(CONLL_FORMATS):
         yield from read_conll(spec, columns.text, columns.label, tagged, bad, keep_lines)

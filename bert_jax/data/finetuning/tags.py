@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 OUTSIDE, BEGIN, INSIDE, END, SINGLE = range(5)
+UNTAGGED = -1  # the label of tokens without a tag: pieces after a word's first, special tokens, padding
 # The last tag of an entity is E or L, and its only tag S or U, depending on the scheme.
 TAG_SCHEMES = {
     "IOB": {"B": BEGIN, "I": INSIDE},

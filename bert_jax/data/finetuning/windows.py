@@ -6,10 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.finetuning.question_windows import cut_windows
 from bert_jax.tokenization.layout import RowLayout
-
-LONG_TEXTS = ("cut", "windows")  # how a text that is longer than a row is treated
 
 
 class TextWindow(NamedTuple):
@@ -19,6 +16,22 @@ class TextWindow(NamedTuple):
     stop: int
     own_start: int
     own_stop: int
+
+
+class ContextWindow(NamedTuple):
+    """A part of a context: its first token and its number of tokens."""
+
+    start: int
+    size: int
+
+
+def cut_windows(length: int, room: int, stride: int) -> list[ContextWindow]:
+    """Cut a context of `length` tokens into windows; an empty context has one window of no tokens."""
+    windows = [ContextWindow(0, min(length, room))]
+    while sum(windows[-1]) < length:
+        start = windows[-1].start + min(windows[-1].size, stride)
+        windows.append(ContextWindow(start, min(length - start, room)))
+    return windows
 
 
 def overlapping(length: int, room: int) -> list[TextWindow]:

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_jax.data.batches import Batch
+from bert_jax.data.prefetching import ALL_ROWS, Rows
 from bert_jax.data.pretraining.prepared import give_equal_room
-from bert_jax.data.pretraining.sources import ALL_ROWS, PretrainingSource, Rows, interleave
+from bert_jax.data.pretraining.sources import PretrainingSource, interleave
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 

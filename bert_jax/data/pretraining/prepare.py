@@ -82,21 +82,22 @@ def prepare(
         corpus: documents, or the spec of a corpus (`corpora.py`).
         tokenizer: the tokenizer of the text; "[MASK]" and the like within the text are ordinary characters.
         out_dir: a new or empty directory, on a disk or in an object store.
-        objective: the pretraining objective besides masked LM: nsp, sop or mlm (none) (`instances.py`).
-        packed: whether short instances share rows of `max_seq_length` tokens (`packing.py`).
+        objective: the objective besides masked LM: `nsp` = next-sentence prediction as in BERT, `sop` = sentence order
+            as in ALBERT, `mlm` = none (examples are filled with full sentences as in RoBERTa).
+        packed: whether to pack several short examples into a row; they do not attend to each other.
         max_seq_length: the longest instance in tokens with [CLS] and [SEP]; several lengths make several sets, from
             which `PretrainingSource` selects one by its `seq_length` (128 then 512, as in the paper).
-        dupe_factor: the number of times that training documents are cut, each time differently. Masks are drawn when
-            the examples are read.
-        short_seq_prob: the probability that a document (for mlm, an instance) has a random shorter target length.
-        validation_fraction: the share of documents held out, chosen by a hash of their text; at least one.
-        seed: the seed of all random numbers.
-        num_workers: the number of processes; None: one per core. The result does not depend on it.
+        dupe_factor: number of times that training documents are cut into examples, each time differently. Masks are
+            drawn when the examples are read.
+        short_seq_prob: probability that a document (for mlm, an example) has a random shorter target length.
+        validation_fraction: share of documents held out, chosen by a hash of their text; at least one.
+        seed: seed of all random numbers.
+        num_workers: number of processes; None = one per core. The result does not depend on it.
         shard_bytes: characters of text per shard; a longer chunk draws random segments from more documents and costs
             about ten times as many bytes of memory in each process.
         deduplicate: which documents are left out: "exact" = those whose text an earlier one has (`deduplication.py`),
             "near" = also those near an earlier one (`near_duplicates.py`), "" = none.
-        similarity: the least Jaccard similarity of near documents.
+        similarity: least Jaccard similarity of the runs of 5 words of documents, of which "near" leaves one out.
         invalid: what to do with rows and files that cannot be read: "strict" = raise the first error, "skip" = leave
             them out, count them in the manifest and list them in `skipped.txt`; of a file that is damaged or no text,
             what comes after that place.

@@ -3,13 +3,13 @@
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.data.batches import Batch
-from bert_jax.data.diffusion import Noise, add_noise
 from bert_jax.data.packing import count_within, pack
 from bert_jax.data.pretraining.instances import InstanceBatch, decode_records, num_special, smallest_seq_length
 from bert_jax.data.pretraining.manifest import SPLITS, TOKENIZER_DIR, InstanceSet, Manifest
@@ -18,6 +18,9 @@ from bert_jax.data.pretraining.row_reader import open_rows
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import RowLayout, Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from bert_jax.data.diffusion import Noise
 
 
 class PreparedInstances:
@@ -89,7 +92,11 @@ class PreparedInstances:
             static=static_masks,
             seed=seed,
         )
-        self._noise = Noise(self.tokenizer.mask_id, *noise) if noise else None
+        self._noise: Noise | None = None
+        if noise:
+            from bert_jax.data import diffusion
+
+            self._noise = diffusion.Noise(self.tokenizer.mask_id, *noise)
         self._directory = directory
         dtype = np.dtype(self.manifest.token_dtype).newbyteorder("<")
         with self._naming_what_is_read():
@@ -115,6 +122,8 @@ class PreparedInstances:
         if self.manifest.packed:
             keys = hash_counters(keys, count_within(instances.rows))
         if self._noise:
+            from bert_jax.data.diffusion import add_noise
+
             batch |= add_noise(self._noise, batch["input_ids"], candidates.astype(np.int32), keys, self.seq_length)
         else:
             batch |= apply_masks(batch["input_ids"], candidates, lengths, keys, self.masking)

@@ -5,30 +5,19 @@ order computed from the seed (`shuffling.py`). So the step number is the only st
 the number of hosts may change between runs.
 """
 
-import queue
 import threading
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from bert_jax.data.batches import Batch
+from bert_jax.data.prefetching import ALL_ROWS, Rows
 from bert_jax.data.pretraining.prepared import PreparedInstances, give_equal_room
 from bert_jax.data.pretraining.shuffling import ShuffledRows
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
-
-Rows = slice | np.ndarray
-ALL_ROWS = slice(None)
-
-_POLL_SECONDS = 0.1  # longest time until a waiting thread notices that the iterator was closed
-
-
-class Source(Protocol):
-    """A source of training batches: random access by step, no state."""
-
-    def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch: ...
 
 
 class PretrainingSource:
@@ -96,6 +85,25 @@ class PretrainingSource:
             self.instances.reader.prefetch(np.concatenate(list(self._blocks.values())).tolist())
 
 
+class RepeatedRow:
+    """Batches of the same row, for the shapes of a run whose data are not prepared yet.
+
+    Attributes:
+        num_examples, steps_per_epoch, tokenizer: as of PretrainingSource.
+    """
+
+    num_examples = steps_per_epoch = 1
+
+    def __init__(self, row: Mapping[str, Any], batch_size: int, tokenizer: Tokenizer):
+        arrays = {name: np.asarray(value) for name, value in row.items()}
+        self._row = {name: a.astype(np.float32 if a.dtype.kind == "f" else np.int32) for name, a in arrays.items()}
+        self._batch_rows, self.tokenizer = np.arange(batch_size), tokenizer
+
+    def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
+        """Return the row as often as `rows` has numbers."""
+        return {name: np.repeat(array[None], len(self._batch_rows[rows]), axis=0) for name, array in self._row.items()}
+
+
 class PretrainingEvalSource:
     """Batches of every example once, in order, always with the same masks; see PreparedInstances for other arguments.
 
@@ -159,64 +167,6 @@ def interleave(parts: Sequence[tuple[np.ndarray, Batch]]) -> Batch:
         return parts[0][1]
     order = np.argsort(np.concatenate([places for places, _ in parts]))
     return {name: np.concatenate([batch[name] for _, batch in parts])[order] for name in parts[0][1]}
-
-
-def prefetch(
-    source: Source,
-    start_step: int,
-    stop_step: int,
-    depth: int = 2,
-    *,
-    rows: Rows = ALL_ROWS,
-    transform: Callable[[Batch], Any] | None = None,
-) -> Generator[Any, None, None]:
-    """Yield the batches of steps start_step to stop_step - 1, in order.
-
-    A background thread makes the batches; it ends when the iterator is closed or garbage-collected.
-
-    Args:
-        source: the source of the batches, called in the background thread.
-        start_step: first step.
-        stop_step: the step after the last.
-        depth: batches made ahead; at least 1.
-        rows: rows of each global batch to make, those of this host.
-        transform: applied to each batch in the thread, such as placing it on devices.
-
-    Raises:
-        Exception: whatever the source raises, in place of the batch.
-    """
-    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=max(depth, 1))
-    stopped = threading.Event()
-
-    def put(item: tuple[Any, BaseException | None]) -> None:
-        while not stopped.is_set():
-            try:
-                return ready.put(item, timeout=_POLL_SECONDS)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        for step in range(start_step, stop_step):
-            if stopped.is_set():
-                return
-            try:
-                batch = source.batch(step, rows)
-                put((batch if transform is None else transform(batch), None))
-            except BaseException as error:  # raised where the batch is awaited
-                put((None, error))
-                return
-
-    thread = threading.Thread(target=work, name="prefetch", daemon=True)
-    thread.start()
-    try:
-        for _ in range(start_step, stop_step):
-            batch, error = ready.get()
-            if error is not None:
-                raise error
-            yield batch
-    finally:
-        stopped.set()
-        thread.join()
 
 
 def _checked_batch_size(batch_size: int) -> int:

@@ -1,13 +1,13 @@
 """Stages of a pretraining run, one after the other: a curriculum, such as length 128 and then 512."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from bert_jax.data.batches import Batch
+from bert_jax.data.prefetching import ALL_ROWS, Rows, Source
 from bert_jax.data.pretraining.manifest import Manifest
-from bert_jax.data.pretraining.mixtures import MixedSource
-from bert_jax.data.pretraining.sources import ALL_ROWS, PretrainingSource, Rows, Source
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
@@ -50,11 +50,14 @@ class StagedSource:
         stage = self.stage(step)
         return self.stages[stage][1].batch(step - int(self._starts[stage]), rows)
 
-    def first(self) -> PretrainingSource | MixedSource:
+    def steps_by_shape(self, num_steps: int) -> dict[int, int]:
+        """Return the first step of each stage -> its number of steps in a run of `num_steps`."""
+        counts = [num_steps if count is None else count for count, _ in self.stages]
+        return dict(zip(self._starts.tolist(), counts, strict=True))
+
+    def first(self) -> Any:
         """Return the source of the first stage."""
-        first = self.stages[0][1]
-        assert isinstance(first, PretrainingSource | MixedSource)
-        return first
+        return self.stages[0][1]
 
 
 def check_agreement(manifests: Mapping[str, Manifest], tokenizer: Tokenizer, vocabulary: str = "") -> str:

@@ -5,10 +5,10 @@ import pytest
 from bert_jax.data.finetuning import conll
 from bert_jax.data.finetuning.conll import Sentence
 from bert_jax.data.finetuning.tables import Columns
-from bert_jax.data.finetuning.tag_features import encode_tagged, word_pieces
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
+from bert_jax.tasks.token_classification.data import encode_tagged, word_pieces
 from bert_jax.tokenization import train_bpe
 
 # The example of https://universaldependencies.org/format.html#words-tokens-and-empty-nodes, and one of an ellipsis.

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import recipes, tasks
+from bert_jax import jobs, recipes
 from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.packing import PackedSource
 from bert_jax.errors import InputError
@@ -64,7 +64,7 @@ def recipe(place, kind, **changes):
 
 
 def job(place, kind, **changes):
-    return tasks.build(recipes.resolve(recipe(place, kind, **changes)))
+    return jobs.build(recipes.resolve(recipe(place, kind, **changes)))
 
 
 def examples_of(batch):
@@ -220,7 +220,7 @@ def test_a_run_compiles_once_and_says_how_full_its_rows_are(place, tmp_path):
 
 
 def test_planning_sees_the_rows(place):
-    abstract_task = tasks.abstract_task(recipes.resolve(recipe(place, "questions")))
+    abstract_task = jobs.abstract_task(recipes.resolve(recipe(place, "questions")))
     (stage,) = abstract_task.stages
     made = job(place, "questions")
     assert stage.num_steps == made.num_steps

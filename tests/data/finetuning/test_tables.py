@@ -1,13 +1,23 @@
 import dataclasses
 import gzip
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 
+from bert_jax import evaluation, recipes, registry, training
+from bert_jax.cli import main
+from bert_jax.data import register_reader
 from bert_jax.data.finetuning.tables import Columns, Example, read_examples, read_rows
+from bert_jax.data.finetuning.tagged import read_sentences
+from bert_jax.data.invalid_rows import InvalidRows
+from bert_jax.data.json_files import json_objects
+from bert_jax.data.table_formats import READERS, format_of, has_registered_format
 from bert_jax.errors import InputError
 
 TEXT = Columns(text="sentence", label="label")
@@ -169,3 +179,114 @@ def test_columns_of_ids_are_kept():
     assert columns.kept(header) == ("review_id", "ID", "reviewId", "user id")
     assert dataclasses.replace(columns, keep=("stars",)).kept(header)[-1] == "stars"
     assert dataclasses.replace(columns, keep_others="none").kept(header) == ()
+
+
+@pytest.fixture
+def records():
+    """A format of records, which are lines `name=value` with a blank line behind each; its reader, registered."""
+
+    def read(path):
+        with open(path) as file:
+            for record in file.read().strip().split("\n\n"):
+                yield dict(line.split("=", 1) for line in record.split("\n"))
+
+    before = dict(READERS._added)
+    register_reader(".rec", read)
+    yield read
+    READERS._added.clear()
+    READERS._added.update(before)
+
+
+def test_a_registered_format_is_read_like_ours(tmp_path, records):
+    spec = write(tmp_path / "a.REC", "sentence=a cat\nlabel=1\n\nsentence=a dog\nlabel=0\n\nlabel=1\n")
+    bad = InvalidRows(spec, "skip")
+    assert list(bad.fitting(read_examples(spec, TEXT, bad))) == [
+        Example(1, "a cat", None, "1"), Example(2, "a dog", None, "0")
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"a.REC: row 3: expected a column 'sentence'|a.REC: row 3: expected a field"):
+        read(spec)
+    bad = InvalidRows(spec)
+    assert [(number, row) for number, _, row in bad.fitting(json_objects(spec, bad))][1] == (
+        2, {"sentence": "a dog", "label": "0"}
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"expected a file named .tsv, .csv, .jsonl, .json, .ndjson, .parquet, .rec "):
+        read(write(tmp_path / "a.recx", "x"))
+
+
+def test_errors_of_a_registered_reader_are_one_line(tmp_path, records):
+    spec = write(tmp_path / "a.rec", "sentence\n")
+    with pytest.raises(InputError, match=r"a.rec: the reader of .rec: ValueError: "):
+        read(spec)
+    register_reader(".rec", lambda path: ["x"])
+    with pytest.raises(InputError, match=r"a.rec: row 1: expected a dict of the reader of .rec, found str"):
+        read(spec)
+    for suffix in ("rec", ".REC", 3):
+        with pytest.raises(InputError, match=r"register_reader: expected a suffix such as '.xyz' in lower case"):
+            register_reader(suffix, records)
+    with pytest.raises(InputError, match=r"expected a new name, found '.csv', which bert_jax has"):
+        register_reader(".csv", records)
+
+
+@pytest.mark.parametrize("suffix", [".conll.json", ".x.csv"])
+def test_a_registered_suffix_that_ends_in_ours_comes_first(suffix, tmp_path, records):
+    register_reader(suffix, lambda path: [{"sentence": "a cat", "label": "1"}])
+    assert read(write(tmp_path / f"a{suffix}", "")) == [Example(1, "a cat", None, "1")]
+
+
+def test_a_suffix_of_ours_imports_no_plugin(monkeypatch):
+    monkeypatch.setattr(registry, "_imported", set())
+    monkeypatch.setattr(registry.metadata, "entry_points", None)  # cannot be called
+    assert [format_of(name) for name in ("a.tsv", "a.CSV.gz", "a.parquet")] == [".tsv", ".csv", ".parquet"]
+    assert not has_registered_format("a.tsv")
+
+
+def test_tagged_sentences_of_a_registered_format(tmp_path, records):
+    register_reader(".rec", lambda path: iter([{"tokens": ["a", "cat"], "tags": ["O", "B-A"]}]))
+    (sentence,) = read_sentences(write(tmp_path / "a.rec", ""), Columns(""))
+    assert (list(sentence.words), list(sentence.tags)) == (["a", "cat"], ["O", "B-A"])
+
+
+def test_a_registered_format_trains_evaluates_predicts_and_feeds_verbs(tmp_path, tiny_tokenizer, records, capsys):
+    tiny_tokenizer.save(tmp_path)
+    spec = write(
+        tmp_path / "a.rec", "\n\n".join(f"sentence={'cat' if i % 2 else 'dog'}\nlabel={i % 2}" for i in range(32))
+    )
+    c = recipes.classification()
+    c.update_from_flattened_dict(
+        {"tokenizer": str(tmp_path), "data.train": spec, "data.dev": spec, "data.length_buckets": (12,),
+         "data.max_seq_length": 12, "global_batch_size": 8, "num_steps": 2, "model.size": "tiny",
+         "model.hidden_size": 16, "model.intermediate_size": 32, "model.num_hidden_layers": 1,
+         "model.max_position_embeddings": 16}
+    )  # fmt: skip
+    results = training.train(c, tmp_path / "run", progress=False)
+    model = tmp_path / "run" / "model"
+    assert evaluation.evaluate(model, spec)["accuracy"] == results["eval/accuracy"]
+    assert main(["predict", "--model", str(model), "--data", spec, "--out", str(tmp_path / "out.jsonl")]) == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 32
+    capsys.readouterr()
+    assert main(["classify", str(model), "--file", spec, "--field", "sentence"]) == 0
+    assert capsys.readouterr().out.count("label") == 32
+
+
+def test_readers_of_a_plugin_are_imported_when_a_registry_is_searched(tmp_path):
+    folder = tmp_path / "plugin-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[bert_jax.plugins]\nplugin = a_plugin\n")
+    (tmp_path / "a_plugin.py").write_text(
+        "from bert_jax.data import register_reader\nregister_reader('.zzz', lambda path: [{'text': path}])\n"
+    )
+    script = (
+        "import bert_jax.data.table_formats as t, sys\n"
+        "assert 'a_plugin' not in sys.modules\n"
+        "print(t.format_of('a.zzz'), 'a_plugin' in sys.modules)"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.stdout.split() == [".zzz", "True"]

@@ -7,9 +7,9 @@ import pytest
 
 from bert_jax.data.finetuning.conll import Sentence
 from bert_jax.data.finetuning.tables import Columns
-from bert_jax.data.finetuning.tag_features import read_tagged
 from bert_jax.data.finetuning.tagged import read_sentences
 from bert_jax.errors import InputError
+from bert_jax.tasks.token_classification.data import read_tagged
 
 # The features of Hugging Face's conll2003, and its first row.
 NAMES = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")

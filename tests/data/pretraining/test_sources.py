@@ -8,10 +8,11 @@ import pytest
 from prepared_corpora import assert_equal, write_corpus
 
 from bert_jax.config import BertConfig
+from bert_jax.data.prefetching import prefetch
 from bert_jax.data.pretraining.manifest import Manifest
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.data.pretraining.prepared import PreparedInstances
-from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource, prefetch
+from bert_jax.data.pretraining.sources import PretrainingEvalSource, PretrainingSource
 from bert_jax.errors import InputError
 from bert_jax.tokenization import word_piece
 

@@ -1,0 +1,50 @@
+"""Shared by verbs that rank the texts of a corpus for queries: their arguments, and the printed answers."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.cli.output import print_json, print_table
+from bert_jax.cli.verbs import check_counts
+
+
+def add_corpus(parser: Any, required: bool = False) -> None:
+    """Declare `--corpus` and `--text-column`."""
+    parser.add_argument("--corpus", required=required, metavar="FILE",
+        help="file with one text per line, or a table; may be compressed")  # fmt: skip
+    parser.add_argument("--text-column", default="", metavar="NAME",
+        help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
+
+
+def corpus_texts(corpus: str, column: str = "") -> Iterator[str]:
+    """Yield the texts of a file: its lines, or a column of a table."""
+    from bert_jax.data.finetuning.tables import Columns, read_examples
+    from bert_jax.data.lines import read_lines
+
+    if column:
+        return (row.text for row in read_examples(corpus, Columns(column)))
+    return read_lines(corpus)
+
+
+def prompt_options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
+    """Return the options `prompt_name` and `prompt` of a pipeline, and more that have the names of their flags."""
+    return {name: getattr(args, name) for name in ("prompt_name", "prompt", *more)}
+
+
+def ranking_pipeline(args: argparse.Namespace, task: str, device: str | None = None) -> Any:
+    """Return a pipeline with the options of `add_batching` and `add_dtype`."""
+    check_counts(args, *(name for name in ("top_k", "batch_size") if hasattr(args, name)))
+    from bert_jax.inference import pipeline
+
+    return pipeline(task, args.model, args.dtype, args.batch_size, device=device, batch_invariant=args.batch_invariant)
+
+
+def print_ranking(args: argparse.Namespace, query: str, answers: list[dict[str, Any]]) -> None:
+    """Print the texts that were found for a query, the best first."""
+    if args.json:
+        from bert_jax.inference.scoring import short
+
+        print_json({"query": query, "answers": [answer | {"score": short(answer["score"])} for answer in answers]})
+    else:
+        rows = [(f"{answer['score']:.4f}", str(answer["corpus_id"]), answer["text"]) for answer in answers]
+        print_table(query, ("score", "number", "text"), rows)

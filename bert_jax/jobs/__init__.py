@@ -1,0 +1,80 @@
+"""Training jobs: what surrounds a task of any kind, from a resolved recipe to the `Job` that the loop runs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.jobs import fingerprints
+from bert_jax.jobs.base import AbstractTask
+from bert_jax.jobs.teaching import distillation_of
+from bert_jax.recipes.base import TaskRecipe
+from bert_jax.recipes.keys import TASK_RECIPES
+from bert_jax.tasks.entry import load_reference
+
+if TYPE_CHECKING:
+    from bert_jax.jobs.base import Job
+
+
+def build(recipe: Any) -> "Job":
+    """Read the data and models that a resolved recipe names, and return the training job.
+
+    Raises:
+        InputError: the task is not known, or the recipe's data, model or settings are invalid.
+    """
+    wrap = _wrapper(recipe)
+    job = load_reference(_recipe_of(recipe).build)(recipe)
+    if recipe.get("keep_head"):
+        from bert_jax.jobs import trained_head
+
+        job = trained_head.with_trained_head(job, recipe)
+    return wrap(_with_weights(job))
+
+
+def _wrapper(recipe: Any) -> "Callable[[Job], Job]":
+    """Return a function that wraps a job for distillation or LoRA, as the recipe says, or returns it as it is.
+
+    Raises:
+        InputError: the settings of these are invalid.
+    """
+    distilled, adaptation = distillation_of(recipe), None
+    if recipe.lora.rank:
+        from bert_jax.jobs import lora
+
+        adaptation = lora.of_recipe(recipe)
+    if distilled is not None:
+        from bert_jax.jobs.distillation.job import distil
+
+        return lambda job: distil(job, recipe, distilled)
+    return (lambda job: lora.adapt(job, adaptation)) if adaptation else lambda job: job
+
+
+def _with_weights(job: "Job") -> "Job":
+    """Add a hash of the pretrained weights to the job's record of data."""
+    if (params := job.pretrained) is None:
+        return job
+    return dataclasses.replace(job, data=lambda: job.data() | {"weights": fingerprints.of_params(params)})
+
+
+def abstract_task(recipe: Any) -> AbstractTask:
+    """Return the abstract task of a resolved recipe, from which its training steps can be compiled.
+
+    It is that of the job, without the outputs of teachers and guides. Without data, its rows are synthetic: unpacked,
+    of `max_seq_length` tokens, with the vocabulary size of `model`, and the classes of the task's synthetic rows.
+
+    Raises:
+        InputError: as for `build`, or there are neither data nor synthetic rows.
+    """
+    from bert_jax.jobs import synthetic
+
+    task = _recipe_of(recipe)
+    recipe = synthetic.recipe_for_shapes(recipe, task)
+    wrap = _wrapper(recipe)
+    job = wrap(load_reference(task.build)(recipe))
+    return AbstractTask(job.task, job.init_params, synthetic.stages_of(job, recipe))
+
+
+def _recipe_of(recipe: Any) -> TaskRecipe:
+    if recipe.task not in TASK_RECIPES:
+        raise InputError(f"task {recipe.task!r} is not known{did_you_mean(str(recipe.task), TASK_RECIPES)}")
+    return TASK_RECIPES[recipe.task]

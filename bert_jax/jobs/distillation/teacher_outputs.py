@@ -1,0 +1,197 @@
+"""Outputs of a teacher for the training rows, computed once and cached on disk in shards.
+
+    DIR/<fingerprint of teacher and rows>/outputs-00000.npy ...   float32 [rows, ...], in the order of the rows
+                                         /manifest.json           written last
+
+The name of the directory is a hash of the teacher and of the rows as it reads them, so a cache of another teacher or of
+other rows is never read. An interrupted computation resumes after its last complete shard.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from bert_jax import program_cache, storage
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.batching import EvalSource, few_buckets
+from bert_jax.data.finetuning.features import Paddable
+from bert_jax.errors import InputError, logger
+from bert_jax.jobs.distillation.teachers import Teacher
+from bert_jax.modeling import Bert, Params
+
+TOKEN_HEAD = "token_classification"  # the head whose outputs are those of tokens
+OUTPUTS = "teacher_outputs"  # the name of the outputs in a batch
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_SHARD = 4096  # rows of a shard, and rows that are padded and hashed together
+_log = logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowsWithOutputs:
+    """Tokenized rows whose batches have the teacher's outputs too (see `bert_jax.data.finetuning.features.Packable`).
+
+    Attributes:
+        rows: the n rows.
+        outputs: float32 `[n, ...]`.
+        of_tokens: whether these are `[n, S, C]`, outputs for each token.
+        name: the name of the outputs in a batch.
+    """
+
+    rows: Any
+    outputs: np.ndarray
+    of_tokens: bool = False
+    name: str = OUTPUTS
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 `[n]`, as of the rows."""
+        return self.rows.lengths
+
+    @property
+    def token_fills(self) -> Mapping[str, int]:
+        """The padding values of the rows' arrays of tokens."""
+        return self.rows.token_fills
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
+        """Return the batch of the rows with their outputs `[B, ...]`, 0 where the index is -1."""
+        real = (index >= 0).reshape(-1, *[1] * (self.outputs.ndim - 1))
+        outputs = np.where(real, self.outputs[index], 0).astype(np.float32)
+        if self.of_tokens:
+            outputs = _with_length(outputs, length)
+        return self.rows.pad(index, length, pad_id) | {self.name: outputs}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Part:
+    """Rows `start` to `stop` of tokenized rows."""
+
+    rows: Paddable
+    start: int
+    stop: int
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.rows.lengths[self.start : self.stop]
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
+        return self.rows.pad(np.where(index >= 0, index + self.start, -1), length, pad_id)
+
+
+def cached_outputs(
+    teacher: Teacher, rows: Paddable, directory: storage.PathLike, batch_size: int, max_length: int
+) -> np.ndarray:
+    """Return the teacher's outputs for rows, from the cache where it has them.
+
+    On several hosts, the first computes them and all read them, so the directory must be shared.
+
+    Args:
+        teacher: a teacher with head `sequence_classification`, `sentence_embedding` or `token_classification`.
+        rows: n rows, tokenized for the teacher.
+        directory: the cache, local or `gs://`.
+        batch_size: rows of a forward pass.
+        max_length: maximum number of tokens in a row.
+
+    Returns:
+        float32 `[n, C]` logits, `[n, T, D]` embeddings of T texts, or `[n, S, C]` logits of tokens for the longest row.
+
+    Raises:
+        InputError: a file of the cache is damaged.
+    """
+    home = storage.Path(directory) / _fingerprint(teacher, rows)
+    if jax.process_index() == 0 and not (home / "manifest.json").exists():
+        _compute(teacher, rows, home, batch_size, max_length)
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("bert_jax: teacher outputs")
+    shards = storage.read_json(home / "manifest.json").get("shards")
+    if not isinstance(shards, list) or not all(isinstance(name, str) for name in shards):
+        raise InputError(f"{home / 'manifest.json'}: expected a list of shards, found none; remove {home}")
+    found = np.concatenate([_read(home / name) for name in shards])
+    if len(found) != len(rows):
+        raise InputError(f"{home}: expected outputs for {len(rows):,} rows, found {len(found):,}; remove the directory")
+    return found
+
+
+def abstract_outputs(model: Bert, rows: Paddable) -> np.ndarray:
+    """Return zeros of the shape of a teacher's outputs for rows, but for one token each; they take no memory."""
+    batch = rows.pad(np.zeros(1, np.int64), 1, 0)
+    inputs = {name: batch[name] for name in _INPUTS}
+    shape = jax.eval_shape(functools.partial(_outputs, model), model.abstract_params(), inputs).shape
+    return np.broadcast_to(np.float32(0), (len(rows), *shape[1:]))
+
+
+def _compute(teacher: Teacher, rows: Paddable, home: storage.Path, batch_size: int, max_length: int) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    buckets, names = few_buckets(rows.lengths, max_length), []
+    params = jax.tree.map(jax.numpy.asarray, teacher.params)
+    for start in range(0, len(rows), _SHARD):
+        part = _Part(rows, start, min(start + _SHARD, len(rows)))
+        path = home / f"outputs-{start // _SHARD:05}.npy"
+        names.append(path.name)
+        if path.exists():
+            continue
+        source = EvalSource(part, batch_size, buckets, teacher.tokenizer.pad_id)
+        outputs = [np.asarray(_forward(teacher.model, params, source.batch(i))) for i in range(source.num_batches)]
+        if teacher.model.head == TOKEN_HEAD:
+            outputs = [_with_length(output, int(rows.lengths.max())) for output in outputs]
+        content = io.BytesIO()
+        np.save(content, source.restore(outputs))
+        storage.write_atomically(path, content.getvalue())
+        _log.info("teacher outputs of %s of %s rows in %s", f"{part.stop:,}", f"{len(rows):,}", home)
+    storage.write_atomically(home / "manifest.json", json.dumps({"rows": len(rows), "shards": names}))
+
+
+def _forward(model: Bert, params: Params, batch: Batch) -> jax.Array:
+    inputs = {name: batch[name] for name in _INPUTS}
+    return _outputs(model, params, inputs)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _outputs(model: Bert, params: Params, inputs: dict[str, jax.Array]) -> jax.Array:
+    """Return logits `[B, C]` or `[B, S, C]`, or embeddings `[B, T, D]`."""
+    rows, length = inputs["input_ids"].shape[0], inputs["input_ids"].shape[-1]
+    flat: dict[str, Any] = {name: array.reshape(-1, length) for name, array in inputs.items()}
+    output = model.apply(params, **flat, output_last_hidden_state=False)
+    if model.head == "sentence_embedding":
+        assert output.sentence_embedding is not None
+        return output.sentence_embedding.reshape(rows, -1, output.sentence_embedding.shape[-1])
+    assert output.logits is not None
+    return output.logits
+
+
+def _with_length(outputs: np.ndarray, length: int) -> np.ndarray:
+    """Return outputs of tokens `[B, S, C]`, cut or padded with zeros to `[B, length, C]`."""
+    return np.pad(outputs[:, :length], ((0, 0), (0, max(0, length - outputs.shape[1])), (0, 0)))
+
+
+def _read(path: storage.Path) -> np.ndarray:
+    try:
+        return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(f"{path}: expected an array of the teacher's outputs, found {error}; remove the file and "
+                         "the manifest beside it") from error  # fmt: skip
+
+
+def _fingerprint(teacher: Teacher, rows: Paddable) -> str:
+    """Return a hash of the teacher, its dtype, this package, and the rows as the teacher reads them."""
+    made_by = (teacher.fingerprint, str(teacher.model.compute.dtype), program_cache.fingerprint_of_sources())
+    found = hashlib.blake2b(repr(made_by).encode(), digest_size=12)
+    longest = int(rows.lengths.max())
+    for start in range(0, len(rows), _SHARD):
+        batch = rows.pad(np.arange(start, min(start + _SHARD, len(rows))), longest, teacher.tokenizer.pad_id)
+        for name in _INPUTS:
+            found.update(np.ascontiguousarray(batch[name]).data)
+    return found.hexdigest()

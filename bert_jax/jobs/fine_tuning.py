@@ -1,0 +1,209 @@
+"""Set up fine-tuning: the model that it starts from, the rows of tables, and the job of tokenized rows."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from bert_jax.config import BertConfig
+from bert_jax.conversion.load_pretrained import Loaded
+from bert_jax.conversion.save_pretrained import save_pretrained
+from bert_jax.data.finetuning.batching import EvalSource, TrainSource, buckets_of, few_buckets
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.features import Packable, Paddable
+from bert_jax.data.invalid_rows import InvalidRows
+from bert_jax.errors import InputError
+from bert_jax.jobs import fingerprints, setup
+from bert_jax.jobs.base import Job, Task
+from bert_jax.jobs.remembered import Remembered, write_remembered
+from bert_jax.modeling import Bert, Params
+from bert_jax.storage import PathLike
+from bert_jax.tokenization import Tokenizer
+
+if TYPE_CHECKING:
+    from bert_jax.data.finetuning.packing import PackedSource
+
+_Row = TypeVar("_Row")
+
+
+class StartingModel(NamedTuple):
+    """The model that a fine-tuning recipe starts from.
+
+    Attributes:
+        loaded: the model of `init_from`, or None.
+        tokenizer: of the recipe, else of that model.
+        config: the architecture, with the changes of the recipe.
+    """
+
+    loaded: Loaded | None
+    tokenizer: Tokenizer
+    config: BertConfig
+
+
+def starting_model(recipe: Any, head: str, read_head: str = "encoder") -> StartingModel:
+    """Open the model that a resolved fine-tuning recipe starts from.
+
+    Args:
+        recipe: resolved.
+        head: of the task.
+        read_head: the head to read from `init_from`.
+
+    Raises:
+        InputError: it is missing, has no such head or too few positions, or the recipe names no training data.
+    """
+    loaded = setup.pretrained(recipe, head if recipe.distillation.student_layers else read_head)
+    found = setup.tokenizer(recipe, loaded=loaded)
+    architecture = setup.config(recipe, found, loaded)
+    setup.check_head(architecture, head)
+    setup.check_length(recipe.data.max_seq_length, architecture, "config.data.max_seq_length")
+    if not recipe.data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    return StartingModel(loaded, found, architecture)
+
+
+def negative_columns(data: Any) -> tuple[str, ...]:
+    """Return the columns of negatives that a recipe's data section names, in either of its keys."""
+    return tuple(data.negative_columns) or ((data.negative_column,) if data.negative_column else ())
+
+
+def check_negative_columns(data: Any) -> None:
+    """Raise InputError when a data section names negatives in both of its keys."""
+    if data.negative_columns and data.negative_column:
+        expected = f"() with negative_column {data.negative_column!r}"
+        raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
+
+
+def invalid_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
+    """Collect the invalid rows of a file, by the recipe's rule."""
+    return InvalidRows(spec, recipe.data.invalid_rows, noun, "--config.data.invalid_rows=skip")
+
+
+def hold_out(
+    recipe: Any, rows: Sequence[_Row], classes: np.ndarray | None = None, groups: np.ndarray | None = None
+) -> tuple[list[_Row], list[_Row]]:
+    """Split rows into training rows and the held-out share `data.dev_share`.
+
+    Args:
+        recipe: the resolved recipe.
+        rows: all n rows.
+        classes: int `[n]`, for a split that is stratified by class.
+        groups: int `[n]`, for a split that keeps the rows of a group together.
+
+    Raises:
+        InputError: the share leaves no row on one side.
+    """
+    data = recipe.data
+    if not data.dev_share:
+        return list(rows), []
+    from bert_jax.data.finetuning import splits as splitting
+
+    if groups is None:
+        held = splitting.held_out(
+            np.zeros(len(rows), int) if classes is None else classes, data.dev_share, data.split_seed
+        )
+        found = f"{len(rows):,} rows"
+    else:
+        held = splitting.held_out_groups(groups, data.dev_share, data.split_seed)
+        found = f"{len(rows):,} rows in {len(np.unique(groups)):,} groups that stay together"
+    if held.all() or not held.any():
+        raise InputError(
+            f"config.data.dev_share: expected a share that leaves rows on both sides, found {data.dev_share} of {found}"
+        )
+    learned, scored = ([row for row, out in zip(rows, held, strict=True) if out == side] for side in (False, True))
+    return learned, scored
+
+
+def train_and_dev(recipe: Any, read: Callable[[str, InvalidRows], list[_Row]]) -> tuple[list[_Row], list[_Row]]:
+    """Read the rows to learn from and those to evaluate on: of `data.dev`, or held out of `data.train`; [] = none.
+
+    Args:
+        recipe: the resolved recipe.
+        read: function of a file and what collects its invalid rows that returns the rows.
+    """
+    data = recipe.data
+    rows, held = hold_out(recipe, read(data.train, invalid_rows(recipe, data.train)))
+    return rows, read(data.dev, invalid_rows(recipe, data.dev)) if data.dev else held
+
+
+def table_columns(recipe: Any) -> Columns:
+    """Return the columns of texts, pairs and labels that a recipe's data section names."""
+    data = recipe.data
+    return Columns(
+        data.text_column, data.get("pair_column", ""), data.label_column, data.has_header, delimiter=data.delimiter,
+        encoding=data.encoding, option=recipe_key,
+    )  # fmt: skip
+
+
+def build_job(
+    recipe: Any,
+    task: Task,
+    tokenizer: Tokenizer,
+    loaded: Loaded | None,
+    train: Paddable,
+    dev: Paddable | None,
+    remembered: Remembered | None = None,
+    **saved: Any,
+) -> Job:
+    """Return the training job of fine-tuning on tokenized rows.
+
+    Args:
+        recipe: the resolved recipe.
+        task: the task.
+        tokenizer: the tokenizer of the rows.
+        loaded: the model to start from, or None.
+        train: training rows.
+        dev: evaluation rows, or None.
+        remembered: properties of the training table to record with the model, or None.
+        saved: further arguments of `save_pretrained`.
+    """
+    data, pad_id, model = recipe.data, tokenizer.pad_id, task.model
+    source = _train_source(recipe, model.config, train, pad_id)
+    eval_source = None
+    if dev is not None:
+        few = few_buckets(dev.lengths, data.max_seq_length)
+        eval_source = EvalSource(dev, recipe.eval_batch_size, few, pad_id)
+
+    def save(directory: PathLike, params: Params) -> None:
+        save_pretrained(directory, model.config, model.head, params, tokenizer, **saved)
+        if remembered is not None:
+            write_remembered(directory, remembered)
+
+    lengths = source.buckets if isinstance(source, TrainSource) else (data.packing,)
+    return Job(
+        task=task,
+        tokenizer=tokenizer,
+        init_params=model.init,
+        pretrained=loaded.params if loaded else None,
+        train_source=source,
+        eval_source=eval_source,
+        num_steps=recipe.num_steps or setup.steps_of_epochs(recipe.num_epochs, source.steps_per_epoch),
+        save=save,
+        data=functools.partial(fingerprints.of_fine_tuning, tokenizer, model.config, train, dev, lengths),
+        classes=remembered.classes if remembered else {},
+        notes=tuple(_notes(model, loaded, dev)),
+    )
+
+
+def _notes(model: Bert, loaded: Loaded | None, dev: Paddable | None) -> Iterator[str]:
+    """Yield what a user may not expect: parts without trained parameters, and a run that evaluates nothing."""
+    fresh = sorted(model.abstract_params().keys() - loaded.params.keys()) if loaded else []
+    if fresh:
+        yield f"freshly initialised: {', '.join(fresh)}"
+    if dev is None:
+        yield "nothing is evaluated: there is no data.dev, and data.dev_share, such as 0.1, holds out no rows"
+
+
+def _train_source(recipe: Any, config: BertConfig, train: Paddable, pad_id: int) -> "TrainSource | PackedSource":
+    data, size = recipe.data, recipe.global_batch_size
+    if data.get("packing"):
+        setup.check_length(data.packing, config, "config.data.packing")
+        longest = int(train.lengths.max())
+        if data.packing < longest:
+            expected = f"at least the {longest} tokens of the longest example"
+            raise InputError(f"config.data.packing: expected {expected}, found {data.packing}")
+        from bert_jax.data.finetuning.packing import PackedSource
+
+        return PackedSource(cast(Packable, train), size, data.packing, pad_id, recipe.seed)
+    buckets = buckets_of(data.length_buckets, train.lengths, data.max_seq_length)
+    return TrainSource(train, size, buckets, pad_id, recipe.seed)

@@ -1,0 +1,71 @@
+"""Distillation as a task's `build` uses it; `jobs.distillation` is imported only for a recipe with a teacher."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_jax.data.finetuning.features import Paddable
+    from bert_jax.jobs.distillation.settings import Distillation
+    from bert_jax.modeling import Bert
+    from bert_jax.tokenization import Tokenizer
+
+
+def distillation_of(recipe: Any) -> "Distillation | None":
+    """Return the settings of a resolved recipe; None where it distils nothing.
+
+    Raises:
+        InputError: the settings are not valid, or the recipe has settings that do not go with distillation.
+    """
+    c = recipe.distillation
+    if not c.teacher and not any(weight for term, weight in c.weights.items() if term != "labels"):
+        return None
+    from bert_jax.jobs.distillation.settings import read_settings
+
+    return read_settings(recipe)
+
+
+def teacher_classes(recipe: Any, head: str) -> tuple[str, ...] | None:
+    """Return the names of the teacher's classes, which a student of its soft labels has too; None without these."""
+    settings = distillation_of(recipe)
+    if settings is None or "soft_labels" not in settings.weights:
+        return None
+    from bert_jax.jobs.distillation.teachers import teacher_config
+
+    return teacher_config(settings, head).label_names
+
+
+def reads_no_labels(recipe: Any) -> bool:
+    """Return whether the labels of the training data are not read, since the task's own loss has no weight."""
+    settings = distillation_of(recipe)
+    if settings is None or settings.labels:
+        return False
+    if recipe.data.get("dev_share"):
+        raise InputError("config.data.dev_share: expected 0 where labels of data.train are not read "
+                         f"(distillation.weights.labels=0), found {recipe.data.dev_share}; use data.dev")  # fmt: skip
+    return True
+
+
+def with_teacher_outputs(
+    recipe: Any,
+    model: "Bert",
+    tokenizer: "Tokenizer",
+    rows: "Paddable",
+    encode: "Callable[[Tokenizer, str, int], Paddable]",
+) -> Any:
+    """Add the teacher's cached outputs to training rows, where the recipe names a cache.
+
+    Args:
+        recipe: the resolved recipe.
+        model: the student.
+        tokenizer: its tokenizer.
+        rows: n rows, tokenized for the student.
+        encode: function of (tokenizer, prompt, max_length) that tokenizes the same n rows for the teacher.
+    """
+    settings = distillation_of(recipe)
+    if settings is None or not settings.cache:
+        return rows
+    from bert_jax.jobs.distillation.job import with_cached_outputs
+
+    return with_cached_outputs(recipe, settings, model, tokenizer, rows, encode)

@@ -1,0 +1,93 @@
+"""`Registry`: functions by name. Ours are imported on lookup; other packages register theirs.
+
+They do so in modules that entry points of the group `bert_jax.plugins` name. The modules are imported when a registry
+is listed, or asked for a name that bert_jax does not have.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import Any, TypeVar
+
+from bert_jax.errors import InputError
+from bert_jax.lazy import import_object
+
+_T = TypeVar("_T")
+PLUGINS = "bert_jax.plugins"  # group of entry points: any name -> a module
+_imported: set[str] = set()
+
+
+def import_plugins() -> None:
+    """Import the modules of the entry points of `PLUGINS`, once. Raises InputError for one that cannot be imported."""
+    if PLUGINS in _imported:
+        return
+    _imported.add(PLUGINS)
+    for point in metadata.entry_points(group=PLUGINS):
+        try:
+            point.load()
+        except Exception as error:
+            _imported.discard(PLUGINS)  # so that the next lookup says so too
+            raise InputError(f"{PLUGINS}: entry point {point.name!r}: {type(error).__name__}: {error}") from error
+
+
+class Registry(Mapping[str, _T]):
+    """The functions of one kind, such as schedules, by name; two registries are equal if they are the same.
+
+    Attributes:
+        register: full name of the function that adds one, for messages.
+    """
+
+    def __init__(self, register: str, definitions: Mapping[str, str]) -> None:
+        """Create the registry.
+
+        Args:
+            register: full name of the function that adds one, for messages.
+            definitions: name -> where a function of this package is defined, as `package.module.name`.
+        """
+        self.register = register
+        self._definitions = dict(definitions)
+        self._added: dict[str, _T] = {}
+
+    def add(self, name: str, function: _T) -> None:
+        """Add a function, or replace one that was added. Raises InputError for a name of this package's."""
+        if not isinstance(name, str) or not name:
+            raise InputError(f"{self.register}: expected a name, found {name!r}")
+        if name in self._definitions:
+            raise InputError(f"{self.register}: expected a new name, found {name!r}, which bert_jax has")
+        self._added[name] = function
+
+    def added(self, plugins: bool = True) -> tuple[str, ...]:
+        """Return the names of the functions that were added, after plugins are imported if `plugins`."""
+        if plugins:
+            import_plugins()
+        return tuple(self._added)
+
+    def is_added(self, name: str) -> bool:
+        """Return whether a function was added, and is not of this package."""
+        return name in self.added(plugins=name not in self._definitions)
+
+    def meaning(self, name: str) -> str:
+        """Return the first line of a function's docstring, without the full stop."""
+        return (inspect.getdoc(self[name]) or "").partition("\n")[0].removesuffix(".")
+
+    def __getitem__(self, name: str) -> _T:
+        if name in self._definitions:
+            found: _T = import_object(self._definitions[name])
+            return found
+        import_plugins()
+        return self._added[name]
+
+    def __contains__(self, name: Any) -> bool:
+        return name in self._definitions or self.is_added(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._definitions, *self.added()))
+
+    def __len__(self) -> int:
+        return len(self._definitions) + len(self.added())
+
+    def __bool__(self) -> bool:
+        return True
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__

@@ -1,0 +1,19 @@
+"""The loss of a saved model of classification on labelled data."""
+
+from bert_jax.conversion.huggingface import Loaded
+from bert_jax.jobs.examples import Examples, examples_of_recipe, recipe_of_model
+from bert_jax.jobs.remembered import read_remembered
+
+
+def examples_of_model(loaded: Loaded, data: str, count: int) -> Examples:
+    """Return the loss of a saved model on labelled rows, by the labels and columns of its training."""
+    recipe = recipe_of_model("classification", loaded, data)
+    remembered, config = read_remembered(loaded.directory), loaded.config
+    kind = "multi_label" if config.problem_type == "multi_label_classification" else "classification"
+    if config.problem_type == "regression" or config.num_labels == 1:
+        kind = "regression"
+    changes = {"data.task_type": kind, "data.missing_labels": remembered.missing_labels}
+    if remembered.columns.wanted and remembered.columns.separator:
+        changes["data.label_separator"] = remembered.columns.separator
+    recipe.update_from_flattened_dict(changes)
+    return examples_of_recipe(recipe, loaded.directory, count)

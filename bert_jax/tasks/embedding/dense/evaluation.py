@@ -1,0 +1,78 @@
+"""Evaluate sentence embeddings over pairs of texts, and write the similarity of each pair."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.invalid_rows import InvalidRows
+from bert_jax.evaluation.driver import Evaluated, Evaluator
+from bert_jax.evaluation.writing import write_answers
+from bert_jax.inference.scoring import short
+from bert_jax.jobs.remembered import read_remembered
+from bert_jax.modeling import Bert
+from bert_jax.reports import page, values
+from bert_jax.tasks.embedding.dense.task import HEAD, SentenceEmbeddingTask, choose_embedding_metrics
+from bert_jax.tasks.embedding.text_pairs import encode_pairs, read_pairs, stream_pairs
+
+
+class SentenceEmbeddingEvaluator(Evaluator):
+    """Evaluate a sentence-embedding model by the similarity of pairs of texts.
+
+    The similarity is the one that the model's files name, by default cosine. `predict` writes one object per row to a
+    `.jsonl` file: `text`, `pair` and `score`. A table has a header and a column `score`. Columns copied from the data
+    come first.
+    """
+
+    head = HEAD
+    options = ("prompt_name", "prompt", "truncate_dim")
+    default_columns = Columns("sentence1", "sentence2", "score")
+    task: SentenceEmbeddingTask
+
+    def build_task(self, model: Bert) -> SentenceEmbeddingTask:
+        """Return the task of the model."""
+        similarity, dimension = self.runner.settings.similarity, self.runner.settings.truncate_dim
+        return SentenceEmbeddingTask(model, "cosine", labelled=True, similarity=similarity, truncate_dim=dimension)
+
+    @classmethod
+    def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
+        """Return the columns of `Evaluator.columns`, without the further texts of the model's training."""
+        remembered = dataclasses.replace(read_remembered(model_dir).columns, more=(), texts="")
+        return given.filled(remembered).filled(cls.default_columns)
+
+    def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
+        """Score the model by the correlations (spearman, pearson) of similarities with labels, which are numbers."""
+        task = dataclasses.replace(self.task, metrics=choose_embedding_metrics(metric_names, labelled=True))
+        pairs = read_pairs(data, columns, bad=invalid)
+        rows = self._encode(pairs, columns)
+        batches, predictions = self.predictor.batches(rows)
+        scores = task.score(predictions, batches) | {"examples": len(rows)}
+
+        def sections() -> list[page.Section]:
+            found = task.alike(self.predictor.in_order(rows, predictions, "embeddings"))
+
+            def texts(i: int) -> tuple[int, dict[str, str]]:
+                line, row = pairs[i]
+                return line, {name: row[name] for name in (columns.text, columns.pair)}
+
+            attend = functools.partial(self.runner.attention, HEAD, rows.sequences)
+            return values.pairs(rows.labels, found, texts, attend)
+
+        return Evaluated(scores, sections)
+
+    def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
+        """Write the similarity of every pair, as `Evaluator.predict` does."""
+
+        def answers(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
+            found = self.task.alike(self.predictor(self._encode(chunk, columns), "embeddings"))
+            for (_, row), similarity in zip(chunk, found, strict=True):
+                score = short(similarity)
+                yield {"text": row[columns.text], "pair": row[columns.pair], "score": score}, [score]
+
+        rows = invalid.fitting(stream_pairs(data, columns, invalid))
+        return write_answers(out, ["score"], rows, answers, ("score",), lambda row: columns.carried(row[1]))
+
+    def _encode(self, pairs: Sequence[tuple[int, dict[str, Any]]], columns: Columns) -> Any:
+        return encode_pairs(self.runner.tokenizer, pairs, columns, self.runner.max_length, prompt=self.runner.prompt)

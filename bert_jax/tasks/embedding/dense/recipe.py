@@ -1,0 +1,97 @@
+"""The recipe of sentence embeddings."""
+
+from typing import NamedTuple
+
+from bert_jax.metrics import listed
+from bert_jax.recipes.base import CONTENT, TWO_TEXTS, Key, ModelUse, TaskRecipe
+from bert_jax.recipes.shared_keys import (
+    FINE_TUNING_KEYS,
+    HAS_HEADER,
+    TABLE_KEYS,
+    fine_tuning,
+    label_column,
+    pair_column,
+    text_column,
+)
+
+
+class EmbeddingLoss(NamedTuple):
+    """What a loss needs.
+
+    Attributes:
+        whole_batch: whether it compares the rows of a batch with each other, so that the losses of its parts do not sum
+            to its loss.
+        single_texts: whether it learns from single texts, so that evaluation reads other columns.
+        labels: whether it learns from labels.
+        negatives: whether each row must have a negative text.
+    """
+
+    whole_batch: bool = False
+    single_texts: bool = False
+    labels: bool = False
+    negatives: bool = False
+
+
+EMBEDDING_LOSSES = {
+    "in_batch_negatives": EmbeddingLoss(whole_batch=True),
+    "simcse": EmbeddingLoss(whole_batch=True, single_texts=True),
+    "tsdae": EmbeddingLoss(single_texts=True),
+    "cosine": EmbeddingLoss(labels=True),
+    "cosent": EmbeddingLoss(whole_batch=True, labels=True),
+    "angle": EmbeddingLoss(whole_batch=True, labels=True),
+    "triplet": EmbeddingLoss(negatives=True),
+    "margin_mse": EmbeddingLoss(labels=True, negatives=True),
+    "none": EmbeddingLoss(single_texts=True),
+}
+KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
+    "data.loss": Key("in_batch_negatives", "the loss, which decides what a row holds (docs/sentence_embeddings.md); "
+                     "none = distil only", tuple(EMBEDDING_LOSSES)),
+    "data.scale": Key(20.0, "in_batch_negatives, simcse, cosent, angle: factor of the similarities", above=0),
+    "data.deletion": Key(0.6, "tsdae: fraction of the tokens of a text that are deleted", least=0, below=1),
+    "data.contrast_anchors": Key(False, "in_batch_negatives: whether the texts of other rows are negatives too"),
+    "data.contrast_positives": Key(False, "in_batch_negatives: whether the pairs of other rows are negatives of a "
+                                   "row's pair too"),
+    "data.mask_duplicates": Key(False, "in_batch_negatives, simcse: whether texts equal to a row's text or pair are no "
+                                "negatives of it"),
+    "data.guide": Key("", "in_batch_negatives: directory of a model of sentence embeddings, whose similarities mask "
+                      "false negatives (GISTEmbed)", synonyms="gist gistembed gistembedloss cachedgistembedloss"),
+    "data.guide_cache": Key("", "directory in which the guide's embeddings of data.train are kept, local or gs://"),
+    "data.guide_margin": Key(0.0, "a negative is masked if the guide finds it more similar than the pair less this "
+                             "margin", least=0),
+    "data.guide_margin_strategy": Key("absolute", "whether guide_margin is a difference, or a fraction of the pair's "
+                                      "similarity", ("absolute", "relative")),
+    "data.label_scale": Key(1.0, "cosine: label of two texts with the same meaning; labels are divided by it", above=0),
+    "data.distance": Key("euclidean", "triplet: distance between embeddings", ("euclidean", "cosine")),
+    "data.margin": Key(1.0, "triplet: margin by which the negative should be farther away than the positive", above=0),
+    "data.matryoshka_dims": Key((), "Matryoshka: the loss is summed over embeddings cut to these numbers of leading "
+                                "dimensions; () = whole embeddings", synonyms="matryoshka matryoshkaloss mrl"),
+    "data.matryoshka_weights": Key((), "weight of the loss at each of matryoshka_dims; () = 1 each"),
+    "data.layers_per_step": Key(0, "adaptive layers: number of earlier layers, drawn in each step, whose embeddings "
+                                "learn too; 0 = none", least=0),
+    "data.layers_weight": Key(1.0, "adaptive layers: weight of the mean loss of the earlier layers", least=0),
+    "data.layers_kl_weight": Key(1.0, "adaptive layers: weight of the KL divergence between embeddings of an earlier "
+                                 "and the last layer", least=0),
+    "data.layers_kl_temperature": Key(0.3, "adaptive layers: temperature of this KL divergence", above=0),
+    "data.train_columns": Key((), "simcse, tsdae, none: columns of texts in data.train; () = text_column and, for "
+                              "none, pair_column", may_change=CONTENT),
+    "data.text_column": text_column("sentence1", "column of the first text"),
+    "data.pair_column": pair_column("sentence2", "column of the second text"),
+    "data.negative_column": Key("", "column of the negative text of triplet, margin_mse and in_batch_negatives; empty "
+                                "= none", may_change=CONTENT),
+    "data.negative_columns": Key((), "columns of several negative texts of a row, in place of negative_column"),
+    "data.label_column": label_column("", "column of the similarity of a pair, for cosine, cosent, angle and "
+                                      "evaluation, or of the margin of margin_mse"),
+    "data.metrics": Key((), f"metrics of evaluation: any of {listed('similarities')} or, without labels, "
+                        f"{listed('ranks')}; () = all that apply"),
+}  # fmt: skip
+
+RECIPE = TaskRecipe(
+    "sentence embeddings from pairs or triplets of texts",
+    build="bert_jax.tasks.embedding.dense.task.build",
+    keys=KEYS,
+    defaults=fine_tuning(batch_size=32, epochs=1.0, learning_rate=2e-5),
+    teacher_cache=True,
+    whole_batch_losses=[name for name, loss in EMBEDDING_LOSSES.items() if loss.whole_batch],
+    use=ModelUse("sentence-similarity", "sentence-embedding", TWO_TEXTS),
+    synthetic_rows="bert_jax.tasks.embedding.dense.task.synthetic_rows",
+)

@@ -1,0 +1,389 @@
+"""Sentence embeddings: texts with similar meanings get similar vectors.
+
+Reimers and Gurevych 2019 (arXiv:1908.10084), section 3; Henderson et al. 2017 (arXiv:1705.00652), section 4.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.conversion.huggingface import Loaded
+from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.data.batches import INPUTS, Batch
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.groups import Groups
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.inference.similarity import pair_similarities
+from bert_jax.jobs import fine_tuning, setup
+from bert_jax.jobs.base import Job, Metrics
+from bert_jax.jobs.distillation.teachers import teacher_text_settings
+from bert_jax.jobs.remembered import Remembered
+from bert_jax.jobs.synthetic_rows import table_rows
+from bert_jax.jobs.teaching import distillation_of, with_teacher_outputs
+from bert_jax.metrics import measure, metrics_of, usual_metrics
+from bert_jax.metrics.retrieval import retrieval_ranks
+from bert_jax.modeling import Bert
+from bert_jax.recipes.keys import compares_rows
+from bert_jax.tasks.embedding.dense import tsdae
+from bert_jax.tasks.embedding.dense.adaptive_layers import AdaptiveLayers
+from bert_jax.tasks.embedding.dense.guide import GUIDE, with_guide
+from bert_jax.tasks.embedding.dense.losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
+from bert_jax.tasks.embedding.dense.recipe import EMBEDDING_LOSSES
+from bert_jax.tasks.embedding.in_batch_negatives import Contrast, embed_in_parts, in_batch_negatives, text_numbers
+from bert_jax.tasks.embedding.text_pairs import encode_pairs, read_pairs
+from bert_jax.tokenization import Tokenizer
+
+HEAD = "sentence_embedding"
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceEmbeddingTask:
+    """Sentence embedding; each row has a text, its pair, and optionally a negative.
+
+    Attributes:
+        model: a Bert with head `sentence_embedding`.
+        loss_name: `in_batch_negatives`: cross entropy of a text's pair among all pairs and negatives of the batch, with
+            cosines times `scale` as logits. `simcse`: the same, with a text as its own pair (Gao et al. 2021,
+            arXiv:2104.08821, section 3). `cosine`: squared error between cosine and label. `cosent`, `angle`:
+            CoSENT over cosines or AnglE's similarities, times `scale`. `triplet`: max(distance to pair - distance to
+            negative + margin, 0). `margin_mse`: squared error between label and the dot product of text and pair less
+            that of text and negative. `none`: 0, for distillation.
+        labelled: whether the evaluation data has labels.
+        metrics: names of metrics of similarities or, without labels, of ranks (`bert_jax.metrics.KINDS`).
+        scale: factor of similarities in `in_batch_negatives`, `cosent` and `angle`.
+        distance: distance of triplets: `euclidean` or `cosine` (1 - cosine).
+        margin: margin of triplets.
+        similarity: similarity for evaluation (`bert_jax.inference.similarity.similarities`).
+        contrast: further choices of `in_batch_negatives`, and the rule by which a guide masks them.
+        mask_duplicates: whether choices equal to a row's text or pair are no negatives.
+        guided: whether batches have a guide's embeddings (`bert_jax.tasks.embedding.dense.guide`).
+        truncate_dim: number of leading dimensions for evaluation; None = all.
+        parts: number of parts of the batch whose activations exist at a time, for losses that compare its rows.
+        matryoshka: (dimensions, weight) of each cut of the embeddings over which the loss is summed; () = no cut.
+        adaptive: settings by which earlier layers learn too; None = only the last layer's embeddings learn.
+    """
+
+    model: Bert
+    loss_name: str
+    labelled: bool = False
+    metrics: tuple[str, ...] = ()
+    scale: float = 20.0
+    distance: str = "euclidean"
+    margin: float = 1.0
+    contrast: Contrast = dataclasses.field(default_factory=Contrast)
+    guided: bool = False
+    mask_duplicates: bool = False
+    similarity: str = "cosine"
+    truncate_dim: int | None = None
+    parts: int = 1
+    matryoshka: tuple[tuple[int, float], ...] = ()
+    adaptive: AdaptiveLayers | None = None
+
+    @property
+    def compares_rows(self) -> bool:
+        """Return whether the loss compares the rows of a batch with each other."""
+        return EMBEDDING_LOSSES[self.loss_name].whole_batch
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """Return the number of rows that are not padding."""
+        return {"rows": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """Return the loss and the metrics of a batch (see `bert_jax.jobs.base.Task`).
+
+        Where rows are compared with each other (`EmbeddingLoss.whole_batch`), the losses of micro-batches do not sum to
+        the loss of the batch. The task itself splits the batch there.
+        """
+        inputs = {name: batch[name] for name in INPUTS}
+        if self.loss_name == "simcse":  # a text is its own pair, with another dropout
+            inputs = {name: jnp.repeat(array, 2, axis=1) for name, array in inputs.items()}
+        layers = self.adaptive.layers(batch) if self.adaptive else []
+        embed = functools.partial(self._embed, params, layers=layers)
+        if self.parts == 1:
+            embeddings = embed(inputs, dropout_key)
+        else:
+            embeddings = embed_in_parts(embed, inputs, dropout_key, self.parts)
+        objective = functools.partial(self._of_cuts, batch=batch | inputs, rows=weights["rows"])
+        if self.adaptive:
+            return self.adaptive.loss(embeddings, objective, batch["example_weights"], weights["rows"])
+        return objective(embeddings)
+
+    def _of_cuts(self, embeddings: jax.Array, batch: Batch, rows: jax.Array) -> tuple[jax.Array, Metrics]:
+        """Return the loss of embeddings [B, T, D], summed over their Matryoshka cuts, and its metrics."""
+        if not self.matryoshka:
+            return self._objective(embeddings, batch, rows)
+        total = jnp.float32(0)
+        sums: Metrics = {}
+        for dimension, weight in self.matryoshka:
+            loss, found = self._objective(truncated(embeddings, dimension), batch, rows)
+            total += weight * loss
+            sums |= {f"{name}_{dimension}": value for name, value in found.items()}
+        return total, sums
+
+    def _objective(self, embeddings: jax.Array, batch: Batch, rows: jax.Array) -> tuple[jax.Array, Metrics]:
+        """Return the loss of embeddings [B, T, D], a sum over rows divided by `rows`, and its metrics."""
+        real = batch["example_weights"]
+        match self.loss_name:
+            case "cosent" | "angle":
+                similarities = cosines if self.loss_name == "cosent" else angle_similarities
+                scores = self.scale * similarities(embeddings[:, 0], embeddings[:, 1])
+                loss = cosent(scores, batch["labels"], real)
+                return loss, {f"{self.loss_name}_loss": (loss, jnp.float32(1))}
+            case "in_batch_negatives" | "simcse":
+                guide = batch[GUIDE] if self.guided else None
+                texts = text_numbers(batch["input_ids"], batch["attention_mask"]) if self.mask_duplicates else None
+                options = (self.scale, self.parts, self.contrast, guide, texts)
+                losses, right = in_batch_negatives(embeddings, real, *options)
+                found = {"cross_entropy": losses, "accuracy": right}
+            case "margin_mse":
+                losses = jnp.square(score_margins(embeddings) - batch["labels"])
+                found = {"margin_mse": losses}
+            case "none":
+                losses, found = jnp.zeros_like(real), {}
+            case "cosine":
+                losses = jnp.square(cosines(embeddings[:, 0], embeddings[:, 1]) - batch["labels"])
+                found = {"mse": losses}
+            case _:
+                losses, right = triplet(embeddings, self.distance, self.margin)
+                found = {"triplet_loss": losses, "triplet_accuracy": right}
+        count = real.sum()
+        sums = {name: ((values * real).sum(), count) for name, values in found.items()}
+        return (losses * real).sum() / rows, sums
+
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """Return `embeddings` [B, T, D] of the T texts of each row, float32, without dropout."""
+        return {"embeddings": self._embed(params, batch, None)}
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """Return the chosen metrics over all rows that are not padding, and those of each Matryoshka dimension."""
+        real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
+        embeddings = np.concatenate([prediction["embeddings"] for prediction in predictions])[real]
+        labels = np.concatenate([batch["labels"] for batch in batches])[real] if self.labelled else None
+        found = self._scores(embeddings[..., : self.truncate_dim], labels)
+        for dimension, _ in self.matryoshka:
+            cut = self._scores(embeddings[..., :dimension], labels)
+            found |= {f"{name}_{dimension}": value for name, value in cut.items()}
+        return found
+
+    def _scores(self, embeddings: np.ndarray, labels: np.ndarray | None) -> dict[str, float]:
+        """Return the chosen metrics of embeddings `[n, T, D]`."""
+        if labels is not None:
+            alike = pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, 1])
+            return measure("similarities", self.metrics, labels, alike)
+        ranks = retrieval_ranks(embeddings[:, 0], embeddings[:, 1:], self.similarity)
+        return measure("ranks", self.metrics, ranks)
+
+    def alike(self, embeddings: np.ndarray) -> np.ndarray:
+        """Return the similarity of the first two vectors of each row `[n, T, D]`, float64 `[n]`."""
+        kept = embeddings[..., : self.truncate_dim]
+        return pair_similarities(self.similarity, kept[:, 0], kept[:, 1])
+
+    def _embed(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, layers: Sequence[jax.Array] = ()
+    ) -> jax.Array:
+        """Return the embeddings [B, T, D] of a batch; with n `layers` [B, T, 1 + n, D], the last layer's first."""
+        rows, texts, length = batch["input_ids"].shape
+        inputs = [batch[name].reshape(-1, length) for name in INPUTS]
+        options: dict[str, Any] = {"output_last_hidden_state": False, "output_hidden_states": bool(layers)}
+        output = self.model.apply(params, *inputs, dropout_key=dropout_key, **options)
+        embeddings = output.sentence_embedding
+        assert embeddings is not None
+        if not layers:
+            return embeddings.reshape(rows, texts, -1)
+        assert output.hidden_states is not None
+        states = jnp.stack(output.hidden_states[1:-1])
+        earlier = [self.model.embed_hidden_state(params, states[layer], inputs[1]) for layer in layers]
+        return jnp.stack([embeddings, *earlier], axis=1).reshape(rows, texts, 1 + len(layers), -1)
+
+
+def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
+    """Return the metrics to report: `names`, or all that apply. Raises InputError for a metric that does not apply."""
+    kind = "similarities" if labelled else "ranks"
+    fitting = metrics_of(kind)
+    for name in names:
+        if name not in fitting:
+            rows = "with" if labelled else "without"
+            raise InputError(f"data.metrics: {name!r} is not a metric of pairs {rows} labels"
+                             f"{did_you_mean(name, fitting)}")  # fmt: skip
+    return tuple(names) or usual_metrics(kind)
+
+
+def build(recipe: Any) -> Job:
+    """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.jobs.build`."""
+    data = recipe.data
+    _check(recipe)
+    loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD, HEAD)
+    learned, scored = pair_columns(recipe)
+    limit = data.label_scale if data.loss == "cosine" else math.inf
+    read = learned
+    if data.dev_share:  # held-out rows need the columns of evaluation too
+        read = dataclasses.replace(learned, label=scored.label or learned.label, more=learned.more or scored.more)
+    rows, held = fine_tuning.hold_out(
+        recipe, read_pairs(data.train, read, limit, fine_tuning.invalid_rows(recipe, data.train))
+    )
+    settings = dataclasses.replace(_text_settings(recipe, loaded), max_length=data.max_seq_length)
+    prompt = settings.prompt()
+    if data.loss == "simcse" and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+        raise InputError("config.model.hidden_dropout_prob: expected dropout above 0 for loss 'simcse', found 0")
+    config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
+    train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit, prompt)
+    if compares_rows(recipe) and len(train) * max(train.size - 1, 1) < 2:
+        raise InputError(f"{data.train}: expected at least 2 rows, which loss {data.loss!r} compares, found 1")
+    task = dataclasses.replace(
+        _task(recipe, Bert(config, HEAD, setup.compute(recipe))),
+        similarity=settings.similarity,
+        truncate_dim=settings.truncate_dim,
+    )
+
+    def encode(tokenizer: Tokenizer, prompt: str, length: int) -> Groups:
+        return encode_pairs(tokenizer, rows, learned, length, limit, prompt)
+
+    if data.guide:
+        train = with_guide(recipe, task.model.compute, train, encode)
+    else:
+        train = with_teacher_outputs(recipe, task.model, tokenizer, train, encode)
+    if data.dev:
+        held = read_pairs(data.dev, scored, bad=fine_tuning.invalid_rows(recipe, data.dev))
+    dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
+    remembered = _remembered(learned, scored)
+    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    if task.adaptive:
+        job = task.adaptive.with_layers(job, config.num_hidden_layers, recipe.seed)
+    return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job
+
+
+def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+    """Return two rows of the texts that are compared."""
+    for name in _needed_columns(recipe.data):
+        recipe.data[name] = recipe.data[name] or name
+    return table_rows(pair_columns(recipe)[0], ("0", "0"))
+
+
+def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
+    """Return the columns of training and of evaluation; some losses train on labels."""
+    data = recipe.data
+    negative = fine_tuning.negative_columns(data)
+    pairs = Columns(
+        data.text_column, data.pair_column, has_header=data.has_header, delimiter=data.delimiter,
+        encoding=data.encoding, option=recipe_key,
+    )  # fmt: skip
+    labelled = dataclasses.replace(pairs, label=data.label_column)
+    with_negatives = dataclasses.replace(pairs, more=negative)
+    scored = labelled if _has_similarities(data) else with_negatives
+    if data.loss == "margin_mse":
+        return dataclasses.replace(labelled, more=negative), scored
+    if EMBEDDING_LOSSES[data.loss].single_texts:
+        pair = (data.pair_column,) if data.pair_column and data.loss == "none" else ()
+        first, *more = data.train_columns or (data.text_column, *pair)
+        return dataclasses.replace(pairs, text=first, pair="", more=tuple(more)), scored
+    return (labelled if EMBEDDING_LOSSES[data.loss].labels else with_negatives, scored)
+
+
+def _has_similarities(data: Any) -> bool:
+    """Return whether labels are similarities, by which pairs are evaluated, and not differences of scores."""
+    return bool(data.label_column) and data.loss != "margin_mse"
+
+
+def _remembered(learned: Columns, scored: Columns) -> Remembered:
+    """Return the columns to record: pairs and the label of evaluation, without negatives."""
+    return Remembered(dataclasses.replace(scored, more=()))
+
+
+def _text_settings(recipe: Any, loaded: Loaded | None) -> TextSettings:
+    """Return the settings of the model to train: of `loaded`, or for a fresh student those of its teacher."""
+    distilled = distillation_of(recipe)
+    if distilled is None or "embeddings" not in distilled.weights:
+        return loaded.settings if loaded else TextSettings()
+    taught = teacher_text_settings(distilled)
+    if distilled.cache:  # the teacher reads texts behind its own prompt
+        return loaded.settings if loaded else TextSettings(similarity=taught.similarity)
+    if loaded is None:
+        return dataclasses.replace(taught, truncate_dim=None)
+    if taught.prompt() != loaded.settings.prompt():
+        raise InputError(
+            f"config.distillation.teacher: expected the student's default prompt {loaded.settings.prompt()!r}, as both "
+            f"read the same tokens, found {taught.prompt()!r}; set config.distillation.cache"
+        )
+    return loaded.settings
+
+
+def _check(recipe: Any) -> None:
+    data = recipe.data
+    needs = EMBEDDING_LOSSES[data.loss]
+    if data.loss == "none" and distillation_of(recipe) is None:
+        raise InputError("config.data.loss: expected none only with config.distillation.teacher, found no teacher")
+    if data.loss == "simcse" and recipe.distillation.teacher:
+        found = recipe.distillation.teacher
+        raise InputError(f"config.distillation.teacher: expected none for loss 'simcse', found {found}")
+    if data.loss in ("simcse", "tsdae") and len(data.train_columns) > 1:
+        expected = f"one column for loss {data.loss!r}"
+        raise InputError(f"config.data.train_columns: expected {expected}, found {data.train_columns}")
+    if data.train_columns and not needs.single_texts:
+        raise InputError(f"config.data.train_columns: expected () for loss {data.loss!r}, found {data.train_columns}")
+    if needs.single_texts and data.dev_share:
+        raise InputError(f"config.data.dev_share: expected 0 for loss {data.loss!r}, whose rows are texts to learn "
+                         f"from, found {data.dev_share}; use data.dev")  # fmt: skip
+    if needs.single_texts and not data.dev:
+        return
+    if data.negative_columns and (data.negative_column or needs.negatives):
+        expected = "() with negative_column" if data.negative_column else f"negative_column for loss {data.loss!r}"
+        raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
+    if data.guide and (data.loss != "in_batch_negatives" or recipe.distillation.teacher):
+        found = f"loss {data.loss!r}" + (" and a teacher" if recipe.distillation.teacher else "")
+        raise InputError(f"config.data.guide: expected loss 'in_batch_negatives' and no teacher, found {found}")
+    for name in ("text_column", "pair_column", *_needed_columns(data)):
+        if not data[name]:
+            raise InputError(f"config.data.{name}: expected a column, which loss {data.loss!r} needs, found none")
+
+
+def _needed_columns(data: Any) -> tuple[str, ...]:
+    """Return the keys of columns that a loss needs beside those of a pair."""
+    needs = EMBEDDING_LOSSES[data.loss]
+    return ("label_column",) * needs.labels + ("negative_column",) * needs.negatives
+
+
+def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
+    data, labelled = recipe.data, _has_similarities(recipe.data)
+    matryoshka = _matryoshka(data, model.config.sentence_embedding_size)
+    return SentenceEmbeddingTask(
+        model,
+        data.loss,
+        labelled,
+        choose_embedding_metrics(data.metrics, labelled),
+        scale=data.scale,
+        distance=data.distance,
+        margin=data.margin,
+        parts=recipe.accumulation_steps if compares_rows(recipe) else 1,
+        matryoshka=matryoshka,
+        adaptive=AdaptiveLayers.of_recipe(data, model.config.num_hidden_layers),
+        contrast=Contrast(
+            data.contrast_anchors, data.contrast_positives, data.guide_margin, data.guide_margin_strategy
+        ),
+        guided=bool(data.guide),
+        mask_duplicates=data.mask_duplicates,
+    )
+
+
+def _matryoshka(data: Any, size: int) -> tuple[tuple[int, float], ...]:
+    """Return the dimensions and weights of a recipe. Raises InputError when they do not fit vectors of `size`."""
+    dims, weights = tuple(data.matryoshka_dims), tuple(data.matryoshka_weights)
+    fitting = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= size for n in dims)
+    if not fitting or len(set(dims)) < len(dims):
+        expected = f"different numbers from 1 to {size}, the dimensions of an embedding"
+        raise InputError(f"config.data.matryoshka_dims: expected {expected}, found {dims}")
+    if weights and len(weights) != len(dims):
+        expected = f"a weight for each of the {len(dims)} matryoshka_dims"
+        raise InputError(f"config.data.matryoshka_weights: expected {expected}, found {weights}")
+    if not all(isinstance(w, int | float) and math.isfinite(w) and w >= 0 for w in weights):
+        raise InputError(f"config.data.matryoshka_weights: expected numbers of at least 0, found {weights}")
+    if dims and data.loss in ("tsdae", "none"):
+        raise InputError(f"config.data.matryoshka_dims: expected () for loss {data.loss!r}, found {dims}")
+    return tuple(zip(dims, map(float, weights or (1,) * len(dims)), strict=True))

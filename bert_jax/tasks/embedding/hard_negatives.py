@@ -1,0 +1,196 @@
+"""Mine hard negatives: passages that a model finds similar to a query, and that are not known to answer it."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.inference.base import positive
+from bert_jax.tasks.embedding.search.pipeline import Search
+
+NegativeSampling = Literal["top", "random"]
+SAMPLING = get_args(NegativeSampling)
+
+
+@dataclasses.dataclass(frozen=True)
+class MiningOptions:
+    """Which of the passages that are most similar to a query become its negatives.
+
+    Attributes:
+        num_negatives: number of negatives of a query.
+        range_min: number of most similar candidates to skip.
+        range_max: number of candidates to consider, with those that are skipped; None = enough for the number of
+            negatives.
+        max_score: the greatest score of a negative; None = no limit.
+        min_score: the smallest score of a negative; None = no limit.
+        absolute_margin: a negative scores at least this much less than the positive; None = no limit. Where a query has
+            several positives, the one with the smallest score counts.
+        relative_margin: a negative scores at least this fraction of the absolute score of the positive less than the
+            positive; None = no limit.
+        sampling: `top` = take the candidates with the highest scores, `random` = take any of them.
+        seed: seed of random sampling.
+
+    Raises:
+        InputError: a value is out of its range, or the range has fewer candidates than `num_negatives`.
+    """
+
+    num_negatives: int = 3
+    range_min: int = 0
+    range_max: int | None = None
+    max_score: float | None = None
+    min_score: float | None = None
+    absolute_margin: float | None = None
+    relative_margin: float | None = None
+    sampling: NegativeSampling = "top"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        positive("num_negatives", self.num_negatives)
+        if self.range_min < 0:
+            raise InputError(f"range_min: expected at least 0, found {self.range_min}")
+        if self.range_max is not None and self.range_max - self.range_min < self.num_negatives:
+            raise InputError(
+                f"range_max: expected at least range_min + num_negatives = {self.range_min + self.num_negatives}, "
+                f"found {self.range_max}"
+            )
+        if self.sampling not in SAMPLING:
+            raise InputError(f"sampling: expected {' or '.join(SAMPLING)}, found {self.sampling!r}")
+        for name in ("max_score", "min_score", "absolute_margin", "relative_margin"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise InputError(f"{name}: expected a finite number, found {value}")
+
+    def candidates(self, positives: int, reranked: bool) -> int:
+        """Return the number of candidates of a query, where queries have up to `positives` positives."""
+        if self.range_max is not None:
+            return self.range_max
+        limits = (self.max_score, self.absolute_margin, self.relative_margin, self.min_score if reranked else None)
+        spare = 10 if any(limit is not None for limit in limits) else 1  # as some are left out
+        return self.range_min + spare * self.num_negatives + positives
+
+    def allowed(self, scores: np.ndarray, positive_scores: np.ndarray) -> np.ndarray:
+        """Return whether candidates with `scores [n]` may be negatives, given the scores of the positives."""
+        least = positive_scores.min()
+        kept = np.ones(len(scores), bool)
+        if self.absolute_margin is not None:
+            kept &= scores + self.absolute_margin <= least
+        if self.relative_margin is not None:
+            kept &= scores <= least - abs(least) * self.relative_margin
+        if self.max_score is not None:
+            kept &= scores <= self.max_score
+        if self.min_score is not None:
+            kept &= scores >= self.min_score
+        return kept
+
+
+class MinedNegatives(NamedTuple):
+    """A query with a positive and its negatives.
+
+    Attributes:
+        query, positive: the texts of a pair.
+        positive_score: the score of the positive.
+        negatives: up to `num_negatives` texts, the highest score first.
+        scores: their scores.
+    """
+
+    query: str
+    positive: str
+    positive_score: float
+    negatives: tuple[str, ...]
+    scores: tuple[float, ...]
+
+
+class _Candidates(NamedTuple):
+    """The candidates of a query, the highest score first: their numbers in the corpus, and their scores."""
+
+    numbers: np.ndarray
+    scores: np.ndarray
+
+
+def mine_hard_negatives(
+    search: Search,
+    pairs: Sequence[tuple[str, str]],
+    corpus: Iterable[str] = (),
+    options: MiningOptions | None = None,
+    *,
+    reranker: Any = None,
+    **prompts: Any,
+) -> list[MinedNegatives]:
+    """Mine hard negatives for pairs of a query and a passage that answers it.
+
+    The result is that of `mine_hard_negatives` of sentence-transformers: candidates are the passages most similar to a
+    query, without its positives.
+
+    Args:
+        search: the model.
+        pairs: queries, each with a positive; a query may be in several pairs.
+        corpus: passages to mine from, in addition to all positives; equal texts count once.
+        options: which candidates become negatives.
+        reranker: a cross-encoder whose scores replace those of the model; None = none.
+        prompts: prompts of a call of `search`, and `truncate_dim`.
+
+    Returns:
+        A result for each pair, with the pairs of a query side by side.
+
+    Raises:
+        InputError: there is no pair, or an item is no text.
+    """
+    if not pairs:
+        raise InputError("mine_hard_negatives: expected at least one pair, found none")
+    options = options or MiningOptions()
+    texts = list(dict.fromkeys([*corpus, *(passage for _, passage in pairs)]))
+    numbers = {text: number for number, text in enumerate(texts)}
+    positives: dict[str, list[int]] = {}  # the positives of each query, in order
+    for query, passage in pairs:
+        known = positives.setdefault(query, [])
+        if numbers[passage] not in known:
+            known.append(numbers[passage])
+    most = max(collections.Counter(query for query, _ in pairs).values())
+    count = options.candidates(most, reranker is not None)
+    scores, found = search.nearest(list(positives), texts, count + most, **prompts)
+    rows = [(query, number) for query, known in positives.items() for number in known]
+    asked = [query for query, _ in rows], [texts[number] for _, number in rows]
+    of_positives = search.pair_scores(*asked, **prompts) if reranker is None else reranker.relevance(*asked)
+    chosen, start, generator = [], 0, np.random.default_rng(options.seed)
+    for query, known, row, candidates in zip(positives, positives.values(), scores, found, strict=True):
+        own, start = of_positives[start : start + len(known)], start + len(known)
+        given = _Candidates(candidates, row)
+        if reranker is not None:
+            given = given._replace(scores=reranker.relevance([query] * len(row), [texts[i] for i in candidates]))
+        picked = _pick(given, known, own, options, count, generator)
+        negatives = tuple(texts[i] for i in picked.numbers)
+        chosen += [
+            MinedNegatives(query, texts[number], float(score), negatives, tuple(map(float, picked.scores)))
+            for number, score in zip(known, own, strict=True)
+        ]
+    return chosen
+
+
+def triplets(mined: Iterable[MinedNegatives]) -> Iterator[tuple[str, str, str, float]]:
+    """Yield query, positive, negative and the score of the positive less that of the negative, for each negative."""
+    for row in mined:
+        for negative, score in zip(row.negatives, row.scores, strict=True):
+            yield row.query, row.positive, negative, row.positive_score - score
+
+
+def _pick(
+    given: _Candidates,
+    known: list[int],
+    positive_scores: np.ndarray,
+    options: MiningOptions,
+    count: int,
+    generator: np.random.Generator,
+) -> _Candidates:
+    """Return the negatives among the candidates of a query whose positives are `known`."""
+    kept = options.allowed(given.scores, positive_scores) & ~np.isin(given.numbers, known)
+    numbers, scores = given.numbers[kept], given.scores[kept]
+    order = np.argsort(-scores, kind="stable")[options.range_min : count]
+    if options.sampling == "random":
+        size = min(options.num_negatives, len(order))
+        order = order[np.sort(generator.choice(len(order), size, replace=False))]
+    order = order[: options.num_negatives]
+    return _Candidates(numbers[order], scores[order])

@@ -1,0 +1,161 @@
+"""Models of this package as models of the package `mteb` 2, the benchmark of embeddings (Muennighoff et al. 2022,
+arXiv:2210.07316).
+
+    import mteb
+    from bert_jax.tasks.embedding.mteb_models import MtebEncoder
+
+    mteb.evaluate(MtebEncoder("runs/retrieval/model"), mteb.get_tasks(["NFCorpus"]))
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS
+from bert_jax.extras import import_extra
+from bert_jax.inference import pipeline
+from bert_jax.inference.similarity import pair_similarities, similarities
+
+# Similarity of a model -> mteb's function of all pairs, and of pairs of one index; of others ours are used.
+_FUNCTIONS = {
+    "cosine": ("cos_sim", "pairwise_cos_sim"),
+    "dot": ("dot_score", "pairwise_dot_score"),
+    "euclidean": ("euclidean_sim", "pairwise_euclidean_sim"),
+}
+_BatchedTexts = Iterable[Mapping[str, Any]]  # batches of texts, `{"text": [...]}`: a DataLoader of mteb
+
+
+class _MtebModel:
+    """What encoders and cross-encoders share.
+
+    Args:
+        model_name: a model directory.
+        revision: recorded by mteb beside the results; None = the directory.
+        device: not used: JAX chooses.
+        prompts: prompt name -> text, before those of the model's files. mteb's rule chooses among the names
+            `TASK-query`, `TASK-document`, `TASK`, `TYPE-query`, `TYPE-document`, `TYPE`, `query` and `document`, where
+            TASK is the name of a task, such as NFCorpus, and TYPE its type, such as Retrieval.
+        options: options of `bert_jax.pipeline`, such as `dtype` and `batch_size`.
+
+    Raises:
+        InputError: the directory is no such model.
+    """
+
+    _pipeline = ""
+
+    def __init__(
+        self,
+        model_name: str,
+        revision: str | None = None,
+        *,
+        device: str | None = None,
+        prompts: Mapping[str, str] | None = None,
+        **options: Any,
+    ):
+        self._directory, self._revision = str(model_name).rstrip("/"), revision
+        self._pipe: Any = pipeline(self._pipeline, self._directory, **options)
+        self._prompts = dict(self._pipe.model.settings.prompts) | dict(prompts or {})
+
+    @functools.cached_property
+    def mteb_model_meta(self) -> Any:
+        """Return mteb's description of the model. Raises InputError when mteb is not installed."""
+        meta, config = import_extra("mteb.models", "mteb").ModelMeta, self._pipe.model.config
+        given = {
+            "name": f"bert_jax/{self._directory.split('/')[-1]}",
+            "revision": self._revision or self._directory.replace("/", "__"),
+            "max_tokens": self._pipe.model.max_length,
+            "framework": [],
+            "model_type": ["cross-encoder" if self._pipeline == "rerank" else "dense"],
+        }
+        if self._pipeline == "sentence-embedding":
+            given["embed_dim"] = self._pipe.model.settings.dimension() or config.sentence_embedding_size
+            given["similarity_fn_name"] = self._pipe.model.settings.similarity
+        return meta.model_validate(meta.create_empty().model_dump() | given)
+
+    def _prompt(self, task_metadata: Any, prompt_type: Any) -> str | None:
+        """Return the prompt of a task, or None for the model's default."""
+        kind = getattr(prompt_type, "value", prompt_type)
+        names = [name for of in (task_metadata.name, task_metadata.type) for name in ((f"{of}-{kind}", of))]
+        for name in (*names, kind):
+            if name in self._prompts:
+                return self._prompts[name]
+        if kind is None:
+            return None
+        return self._pipe.model.settings.prompt_for(QUERY_PROMPTS if kind == "query" else CORPUS_PROMPTS)
+
+
+class MtebEncoder(_MtebModel):
+    """A model of sentence embeddings as an encoder of mteb (`mteb.models.EncoderProtocol`)."""
+
+    _pipeline = "sentence-embedding"
+
+    def encode(
+        self,
+        inputs: _BatchedTexts,
+        *,
+        task_metadata: Any,
+        hf_split: str = "",
+        hf_subset: str = "",
+        prompt_type: Any = None,
+        **kwargs: Any,
+    ) -> np.ndarray:
+        """Return the embeddings of texts, float32 `[N, D]`.
+
+        Args:
+            inputs: batches of texts.
+            task_metadata: mteb's description of the task.
+            hf_split: not used.
+            hf_subset: not used.
+            prompt_type: mteb's PromptType: queries or documents; None = neither.
+            kwargs: not used; the batch size is an option of the constructor.
+        """
+        return self._pipe(_texts(inputs), prompt=self._prompt(task_metadata, prompt_type))
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, by the model's similarity function."""
+        return self._compare(0, similarities, embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarities `[N]` of the i-th vectors of `[N, D]` and `[N, D]`."""
+        return self._compare(1, pair_similarities, embeddings1, embeddings2)
+
+    def _compare(self, column: int, ours: Callable[..., np.ndarray], first: Any, second: Any) -> Any:
+        """Compare vectors by the function in a column of _FUNCTIONS, or by ours if mteb has none."""
+        name = self._pipe.model.settings.similarity
+        if name in _FUNCTIONS:
+            return getattr(import_extra("mteb.similarity_functions", "mteb"), _FUNCTIONS[name][column])(first, second)
+        return ours(name, np.asarray(first), np.asarray(second))
+
+
+class MtebCrossEncoder(_MtebModel):
+    """A cross-encoder as one of mteb (`mteb.models.CrossEncoderProtocol`)."""
+
+    _pipeline = "rerank"
+
+    def predict(
+        self,
+        inputs1: _BatchedTexts,
+        inputs2: _BatchedTexts,
+        *,
+        task_metadata: Any,
+        hf_split: str = "",
+        hf_subset: str = "",
+        prompt_type: Any = None,
+        **kwargs: Any,
+    ) -> np.ndarray:
+        """Return the scores of pairs of a query and a document, float64 `[N]`; arguments as for `MtebEncoder.encode`.
+
+        Args:
+            inputs1: batches of N queries.
+            inputs2: batches of N documents.
+            task_metadata, hf_split, hf_subset, prompt_type, kwargs: as for `MtebEncoder.encode`; prompts of queries
+                apply.
+        """
+        pairs = list(zip(_texts(inputs1), _texts(inputs2), strict=True))
+        return self._pipe.predict(pairs, prompt=self._prompt(task_metadata, "query"))
+
+
+def _texts(inputs: _BatchedTexts) -> list[str]:
+    return [text for batch in inputs for text in batch["text"]]

@@ -1,0 +1,206 @@
+"""Training of sparse embeddings and of late interaction: queries with documents, and losses of their scores."""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.data.batches import Batch
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.ranked_passages import MISSING, RankedPassages, read_ranked_passages
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.jobs import fine_tuning
+from bert_jax.jobs.base import QUERY_INPUTS, Metrics
+from bert_jax.jobs.synthetic_rows import WORD, table_rows
+from bert_jax.jobs.teaching import distillation_of
+from bert_jax.metrics import metrics_of, usual_metrics
+from bert_jax.modeling import Bert
+from bert_jax.tasks.embedding.in_batch_negatives import cross_entropy_in_parts, embed_in_parts
+
+_INPUTS = (*QUERY_INPUTS, "input_ids", "attention_mask")
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryDocumentTask(abc.ABC):
+    """Embedding of queries and documents; each row has a query and K documents with their relevance.
+
+    Attributes:
+        model: a Bert with a head of embeddings.
+        loss_name: `in_batch_negatives`: cross entropy of a query's first document among all documents of the batch,
+            with scores times `scale` as logits. `margin_mse`: squared error between the score of the first document
+            less that of another, and the same difference of the labels, averaged over the other documents (Hofstatter
+            et al. 2020, arXiv:2010.02666, section 4.1). `kl_divergence`: KL divergence of the softmax over a query's
+            documents from that of the labels, both at `temperature` T, times T² (Santhanam et al. 2022,
+            arXiv:2112.01488, section 3.2).
+        metrics: names of metrics of ranks (`bert_jax.metrics.KINDS`).
+        scale: factor of scores in `in_batch_negatives`.
+        temperature: divisor of scores and labels in `kl_divergence`.
+        parts: number of parts of the batch whose activations exist at a time, for `in_batch_negatives`.
+    """
+
+    model: Bert
+    loss_name: str = "in_batch_negatives"
+    metrics: tuple[str, ...] = usual_metrics("ranks")
+    scale: float = 1.0
+    temperature: float = 1.0
+    parts: int = 1
+
+    @abc.abstractmethod
+    def embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> tuple[Any, Any]:
+        """Return the embeddings of queries, trees of `[B, ...]`, and of documents, trees of `[B, K, ...]`."""
+
+    @abc.abstractmethod
+    def scores(self, queries: Any, documents: Any) -> jax.Array:
+        """Return the scores `[B, n, K]` of B queries and of the documents of n rows."""
+
+    @abc.abstractmethod
+    def own_scores(self, queries: Any, documents: Any) -> jax.Array:
+        """Return the scores `[B, K]` of queries and their own documents."""
+
+    @abc.abstractmethod
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """Return the embeddings, without dropout."""
+
+    @abc.abstractmethod
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """Return the chosen metrics over all rows that are not padding."""
+
+    @property
+    def compares_rows(self) -> bool:
+        """Return whether the loss compares the rows of a batch with each other."""
+        return self.loss_name == "in_batch_negatives"
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """Return the number of rows that are not padding."""
+        return {"rows": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """Return the loss and the metrics of a batch (see `bert_jax.jobs.base.Task`).
+
+        With `in_batch_negatives` the batch is whole, and the task splits it.
+        """
+        inputs, real = {name: batch[name] for name in _INPUTS}, batch["example_weights"]
+        embed = functools.partial(self.embed, params)
+        if self.parts == 1:
+            queries, documents = embed(inputs, dropout_key)
+        else:
+            queries, documents = embed_in_parts(embed, inputs, dropout_key, self.parts)
+        present = (batch["labels"] > MISSING) & (real[:, None] > 0)
+        if self.loss_name == "in_batch_negatives":
+            losses, right = self._contrast(queries, documents, present)
+            found = {"cross_entropy": losses, "accuracy": right}
+        else:
+            scores = jnp.where(present, self.own_scores(queries, documents), 0)
+            labels = jnp.where(present, batch["labels"], 0)
+            distil = (
+                _margin_mse if self.loss_name == "margin_mse" else functools.partial(_kl_divergence, self.temperature)
+            )
+            losses = distil(scores, labels, present)
+            found = {self.loss_name: losses}
+        sums = {name: ((values * real).sum(), real.sum()) for name, values in found.items()}
+        more, more_sums = self.regularise(queries, documents, batch)
+        return (losses * real).sum() / weights["rows"] + more, sums | more_sums
+
+    def regularise(self, queries: Any, documents: Any, batch: Batch) -> tuple[Any, Metrics]:
+        """Return a term to add to the loss, and metrics."""
+        return 0.0, {}
+
+    def _contrast(self, queries: Any, documents: Any, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+        numbers = jnp.arange(len(present))
+
+        def logits_of(part: tuple[Any, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            documents, present, number = part
+            return self.scale * self.scores(queries, documents), ~present[None], numbers[:, None] == number
+
+        return cross_entropy_in_parts(logits_of, (documents, present, numbers), self.parts)
+
+
+def _margin_mse(scores: jax.Array, labels: jax.Array, present: jax.Array) -> jax.Array:
+    errors = jnp.square((scores[:, :1] - scores[:, 1:]) - (labels[:, :1] - labels[:, 1:]))
+    return jnp.where(present[:, 1:], errors, 0).sum(1) / jnp.maximum(present[:, 1:].sum(1), 1)
+
+
+def _kl_divergence(temperature: float, scores: jax.Array, labels: jax.Array, present: jax.Array) -> jax.Array:
+    given, expected = (jax.nn.log_softmax(jnp.where(present, x / temperature, -1e9), axis=1) for x in (scores, labels))
+    return jnp.where(present, jnp.exp(expected) * (expected - given), 0).sum(1) * temperature**2
+
+
+def document_columns(recipe: Any) -> Columns:
+    """Return the columns that a recipe's data section names. Raises InputError when they do not fit together."""
+    data = recipe.data
+    negatives = fine_tuning.negative_columns(data)
+    fine_tuning.check_negative_columns(data)
+    distils = data.loss != "in_batch_negatives"
+    if negatives and data.passages_column:
+        raise InputError(f"config.data.passages_column: expected none with negatives, found {data.passages_column!r}")
+    if distils and not data.label_column:
+        expected = f"the column of a teacher's scores for loss {data.loss!r}"
+        raise InputError(f"config.data.label_column: expected {expected}, found none")
+    if distils and not data.passages_column and (data.loss == "kl_divergence" or len(negatives) != 1):
+        expected = f"a column of lists for loss {data.loss!r}"
+        if data.loss == "margin_mse":
+            expected += ", or one column of negatives"
+        raise InputError(f"config.data.passages_column: expected {expected}, found none")
+    for name in ("text_column", *(() if data.passages_column else ("pair_column",))):
+        if not data[name]:
+            raise InputError(f"config.data.{name}: expected a column, found none")
+    return Columns(
+        data.text_column, "" if data.passages_column else data.pair_column, data.label_column if distils else "",
+        data.has_header, more=negatives, texts=data.passages_column, delimiter=data.delimiter, encoding=data.encoding,
+        option=recipe_key,
+    )  # fmt: skip
+
+
+def read_query_documents(recipe: Any, spec: str, columns: Columns) -> list[RankedPassages]:
+    """Read the rows of a table; the first document of a row is the query's own."""
+    rows = read_ranked_passages(spec, columns, fine_tuning.invalid_rows(recipe, spec))
+    if recipe.data.loss != "in_batch_negatives" and not any(len(row.passages) > 1 for row in rows):
+        raise InputError(f"{spec}: expected rows of at least 2 documents for loss {recipe.data.loss!r}, found none")
+    return rows
+
+
+def read_splits(recipe: Any, columns: Columns) -> tuple[list[RankedPassages], list[RankedPassages]]:
+    """Read the rows of training and of evaluation. Raises InputError when the loss has nothing to compare."""
+    data = recipe.data
+    rows, held = fine_tuning.hold_out(recipe, read_query_documents(recipe, data.train, columns))
+    if sum(len(row.passages) for row in rows) < 2:
+        raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
+    return rows, read_query_documents(recipe, data.dev, columns) if data.dev else held
+
+
+def check_search_recipe(recipe: Any, what: str) -> None:
+    """Raise InputError when a recipe names a teacher to run, or an unknown metric."""
+    if distillation_of(recipe) is not None:
+        expected = f"none for {what}; a teacher's scores are labels of margin_mse and kl_divergence"
+        raise InputError(f"config.distillation.teacher: expected {expected}, found one")
+    for name in recipe.data.metrics:
+        if name not in (fitting := metrics_of("ranks")):
+            raise InputError(f"data.metrics: {name!r} is not a metric of search{did_you_mean(name, fitting)}")
+
+
+def settings_of(recipe: Any) -> dict[str, Any]:
+    """Return the arguments of a `QueryDocumentTask` that a recipe sets."""
+    data = recipe.data
+    return {"loss_name": data.loss, "metrics": tuple(data.metrics) or usual_metrics("ranks"), "scale": data.scale,
+            "temperature": data.temperature,
+            "parts": recipe.accumulation_steps if data.loss == "in_batch_negatives" else 1}  # fmt: skip
+
+
+def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+    """Return two rows of texts that fill queries and documents."""
+    columns, data = document_columns(recipe), recipe.data
+    text = " ".join([WORD] * max(data.max_seq_length, data.get("query_length") or 0))
+    return table_rows(columns, ([1, 0], [0, 1]) if columns.texts else (1, 0), text)
+
+
+def own_documents(batches: Sequence[Batch], size: int) -> np.ndarray:
+    """Return the number of each query's own document, the most relevant, where rows have `size` documents each."""
+    labels = np.concatenate([batch["labels"][batch["example_weights"] > 0] for batch in batches])
+    return np.arange(len(labels)) * size + labels.argmax(1)

@@ -1,0 +1,299 @@
+"""`CorpusSearch`: compare queries with all texts of a corpus that is given, in memory, or in an index on disk."""
+
+import abc
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bert_jax.errors import InputError
+from bert_jax.inference import corpus_chunks
+from bert_jax.inference.base import Pipeline, as_texts, positive
+from bert_jax.storage import PathLike
+from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter, new_index
+
+
+class _Chunk(NamedTuple):
+    """A part of a corpus: the number of its first text, the texts, and their vectors, ready to be compared."""
+
+    start: int
+    texts: list[str]
+    vectors: Any
+
+
+class _Corpus(NamedTuple):
+    """The corpus of later calls.
+
+    Attributes:
+        size: the size of its vectors; None = not cut.
+        chunks: its parts, where it is in memory.
+        files: the files of its index on disk, or None.
+        index: the index of `files`.
+    """
+
+    size: int | None
+    chunks: Sequence[_Chunk] = ()
+    files: IndexFiles | None = None
+    index: Any = None
+
+
+class _Best:
+    """The most similar texts for N queries among those seen so far.
+
+    Attributes:
+        vectors: the vectors of the queries.
+        scores: similarities, float32 `[N, up to top_k]`, the most similar first.
+        numbers: the numbers of the texts in the corpus, int64, like `scores`; at equal scores the first comes first.
+    """
+
+    def __init__(self, vectors: Any, count: int, top_k: int):
+        self.vectors, self._top_k = vectors, top_k
+        self.scores, self.numbers = np.zeros((count, 0), np.float32), np.zeros((count, 0), np.int64)
+
+    def add(self, scores: np.ndarray, start: int) -> None:
+        """Take the scores `[N, n]` of further texts into account; `start` is the number of the first."""
+        columns = np.argsort(-scores, axis=1, kind="stable")[:, : self._top_k]
+        scores = np.concatenate([self.scores, np.take_along_axis(scores, columns, 1)], axis=1)
+        numbers = np.concatenate([self.numbers, columns + start], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, : self._top_k]
+        self.scores, self.numbers = (np.take_along_axis(array, order, 1) for array in (scores, numbers))
+
+
+class CorpusSearch(Pipeline):
+    """Exact search: compare a query with every text of a corpus."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._corpus: _Corpus | None = None  # replaced as a whole, since calls of other threads read it
+
+    @abc.abstractmethod
+    def _write(self, files: IndexWriter, chunks: Iterator[Any], precision: str, centroids: int | None) -> Any:
+        """Write the vectors of a corpus; return what `index.json` says of them."""
+
+    @abc.abstractmethod
+    def _open(self, files: IndexFiles) -> Any:
+        """Return an index with a method `nearest` of vectors of queries and `top_k`."""
+
+    @abc.abstractmethod
+    def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
+        """Return the vectors of queries or documents behind a prompt, a sequence; `task` as for `_prompt`."""
+
+    @abc.abstractmethod
+    def _compare(self, queries: Any, documents: Any) -> np.ndarray:
+        """Return the similarities `[N, M]` of vectors of queries and documents."""
+
+    @abc.abstractmethod
+    def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
+        """Return the size to which vectors are cut. Raises InputError for an option that the model has no use for."""
+
+    def _prompt(self, task: str, name: str | None, text: str | None) -> str:
+        """Return the text to put before queries (`query`) or documents (`document`)."""
+        return self.model.settings.prompt_of_task(task, name, text)
+
+    def index(
+        self,
+        corpus: Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
+    ) -> int:
+        """Embed a corpus and keep it in memory for later calls; it replaces an earlier corpus.
+
+        Args:
+            corpus: the texts.
+            prompt_name: as `corpus_prompt_name` of a call.
+            prompt: as `corpus_prompt` of a call.
+            truncate_dim: as of a call; later calls use the same value.
+            max_active_dims: likewise.
+
+        Returns:
+            The number of texts.
+
+        Raises:
+            InputError: a text is no string, or there is no text.
+        """
+        size = self._vector_size(truncate_dim, max_active_dims)
+        chunks = list(self._embedded(corpus, self._prompt("document", prompt_name, prompt), size))
+        self._corpus = _Corpus(size, chunks)
+        return sum(len(chunk.texts) for chunk in chunks)
+
+    def write_index(
+        self,
+        corpus: Iterable[str],
+        directory: PathLike,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
+        precision: Literal["float32", "float16", "int8"] = "float32",
+        centroids: int | None = None,
+    ) -> int:
+        """Embed a corpus, and write an index of it in constant memory, for `open_index`.
+
+        Args:
+            corpus: the texts.
+            directory: a new or empty local directory.
+            prompt_name: as `corpus_prompt_name` of a call.
+            prompt: as `corpus_prompt` of a call.
+            truncate_dim: as of a call; later calls use the same value.
+            max_active_dims: likewise.
+            precision: precision of the vectors of a model with one for each token: `float32`, `float16` (half the
+                size), or `int8` of their differences from centroids (a quarter).
+            centroids: number of centroids of the vectors of tokens; None means about 4 times the root of their number.
+
+        Returns:
+            The number of texts.
+
+        Raises:
+            InputError: a text is no string, there is no text, or an option does not fit the model.
+        """
+        size = self._vector_size(truncate_dim, max_active_dims)
+        behind = self._prompt("document", prompt_name, prompt)
+        with new_index(directory) as files:
+
+            def vectors() -> Iterator[Any]:
+                for chunk in self._embedded(corpus, behind, size):
+                    files.append_texts(chunk.texts)
+                    yield chunk.vectors
+
+            about = self._write(files, vectors(), precision, centroids) | {"size": size, "width": self._width}
+            files.close(self.head, about | {"similarity": self.model.settings.similarity})
+        return int(about["texts"])
+
+    def open_index(self, directory: PathLike) -> int:
+        """Open an index on disk for later calls; it replaces an earlier corpus.
+
+        Args:
+            directory: a local directory that `write_index` wrote with the same model.
+
+        Returns:
+            The number of texts.
+
+        Raises:
+            InputError: there is no index, it is damaged, or it is of a model of another kind, width or similarity.
+        """
+        files = IndexFiles(directory)
+        expected = {"kind": self.head, "width": self._width, "similarity": self.model.settings.similarity}
+        for name, value in expected.items():
+            if files.about.get(name) != value:
+                raise InputError(f"{directory}: expected an index of {name} {value}, found {files.about.get(name)}")
+        self._corpus = _Corpus(files.size, files=files, index=self._open(files))
+        return files.count
+
+    @property
+    def _width(self) -> int:
+        """Return the number of dimensions of a vector, before it is cut."""
+        return self.model.config.sentence_embedding_size
+
+    def __call__(  # type: ignore[override]
+        self,
+        queries: str | Sequence[str],
+        corpus: Iterable[str] | None = None,
+        top_k: int = 10,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
+        truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
+    ) -> Any:
+        """Return the most similar texts for each query.
+
+        Args:
+            queries: one text, or a list of texts.
+            corpus: texts to search in this call only, read once in constant memory; None means the corpus of `index`
+                or of `open_index`.
+            top_k: number of texts per query.
+            prompt_name: name of the prompt for the queries, as for `SentenceEmbedding`. A model without a default
+                prompt uses its prompt `query`, if it has one.
+            prompt: prompt for the queries, instead of a named one.
+            corpus_prompt_name: likewise for the corpus, with prompts `document`, `passage` or `corpus`.
+            corpus_prompt: prompt for the corpus, instead of a named one.
+            truncate_dim: as for `SentenceEmbedding`.
+            max_active_dims: as for `SparseEmbedding`.
+
+        Returns:
+            For one query a list, the most similar first (ties in the order of the corpus), of dicts of `corpus_id` (the
+            text's number in the corpus from 0), `score` (the similarity) and `text`. For a list of queries, a list.
+
+        Raises:
+            InputError: an item is no text, or there is no corpus.
+        """
+        texts: dict[int, str] = {}
+        prompts = (prompt_name, prompt, corpus_prompt_name, corpus_prompt)
+        limits = (truncate_dim, max_active_dims)
+        scores, numbers = self._nearest(as_texts(queries), corpus, top_k, texts, *prompts, *limits)
+        found = [
+            [{"corpus_id": number, "score": score, "text": texts[number]} for number, score in zip(*row, strict=True)]
+            for row in zip(numbers.tolist(), scores.tolist(), strict=True)
+        ]
+        return found[0] if isinstance(queries, str) else found
+
+    def nearest(
+        self, queries: Sequence[str], corpus: Iterable[str] | None = None, top_k: int = 10, **options: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of the most similar texts for each query, and their numbers in the corpus.
+
+        Args:
+            queries: N texts.
+            corpus: as for a call.
+            top_k: as for a call.
+            options: the other options of a call.
+
+        Returns:
+            float32 and int64 `[N, min(top_k, texts in the corpus)]`, in the order of a call.
+
+        Raises:
+            InputError: as a call.
+        """
+        return self._nearest(as_texts(queries), corpus, top_k, None, **options)
+
+    def _nearest(
+        self,
+        queries: list[str],
+        corpus: Iterable[str] | None,
+        top_k: int,
+        texts: dict[int, str] | None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
+        truncate_dim: int | None = None,
+        max_active_dims: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search as `nearest`, and put the texts that are found into `texts` by their numbers."""
+        top_k = positive("top_k", top_k)
+        kept = self._corpus if corpus is None else _Corpus(self._vector_size(truncate_dim, max_active_dims))
+        if kept is None:
+            raise InputError("search: expected a corpus, given here or to index(), found none")
+        vectors = self._vectors(queries, self._prompt("query", prompt_name, prompt), kept.size, "query")
+        if kept.files is not None:
+            scores, numbers = kept.index.nearest(vectors, top_k)
+            if texts is not None:
+                best = np.unique(numbers).tolist()
+                texts.update(zip(best, kept.files.texts(best), strict=True))
+            return scores, numbers
+        behind = self._prompt("document", corpus_prompt_name, corpus_prompt)
+        size = corpus_chunks.CORPUS_CHUNK
+        starts = range(0, max(len(queries), 1), size)
+        parts = [_Best(vectors[i : i + size], len(queries[i : i + size]), top_k) for i in starts]
+        for chunk in kept.chunks if corpus is None else self._embedded(corpus, behind, kept.size):
+            for part in parts:  # so that scores are at most [CHUNK, CHUNK]
+                part.add(self._compare(part.vectors, chunk.vectors), chunk.start)
+            if texts is not None:
+                best = set(np.unique(np.concatenate([part.numbers.ravel() for part in parts])).tolist())
+                for number in texts.keys() - best:
+                    del texts[number]
+                texts.update({i: chunk.texts[i - chunk.start] for i in best if i >= chunk.start})
+        scores, numbers = ([getattr(part, name) for part in parts] for name in ("scores", "numbers"))
+        return np.concatenate(scores), np.concatenate(numbers)
+
+    def _embedded(self, corpus: Iterable[str], prompt: str, size: int | None) -> Iterator[_Chunk]:
+        start = 0
+        for texts in corpus_chunks.corpus_chunks(corpus):
+            yield _Chunk(start, texts, self._vectors(texts, prompt, size, "document"))
+            start += len(texts)

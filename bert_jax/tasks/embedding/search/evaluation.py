@@ -1,0 +1,201 @@
+"""Evaluate search: rank the documents of a retrieval set for its queries, and score the rankings."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax import storage
+from bert_jax.errors import InputError, logger
+from bert_jax.extras import import_extra
+from bert_jax.inference import pipeline
+from bert_jax.tasks.embedding.search.data import RetrievalSet, read_retrieval_set
+
+SEARCH_METRICS = ("ndcg@10", "mrr@10", "map@100", "recall@100")
+# Name of a metric -> the measure of trec_eval, whose cutoff follows it.
+_log = logger(__name__)
+_MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "mrr": "recip_rank"}
+
+Ranking = dict[str, float]  # id of a document -> its score
+
+
+class Ranked(NamedTuple):
+    """The rankings of a retrieval set.
+
+    Attributes:
+        rankings: id of a query -> the scores of its documents.
+        documents: number of documents in the corpus.
+    """
+
+    rankings: dict[str, Ranking]
+    documents: int
+
+
+def evaluate_search(
+    model: storage.PathLike,
+    data: storage.PathLike,
+    *,
+    split: str = "test",
+    top_k: int = 1000,
+    metric_names: Sequence[str] = (),
+    reranker: storage.PathLike = "",
+    rerank_top_k: int = 100,
+    keep_same_id: bool = False,
+    run_file: storage.PathLike = "",
+    batch_size: int | None = None,
+    batch_invariant: bool = False,
+    dtype: str = "auto",
+    kind: str | None = None,
+    **options: Any,
+) -> dict[str, float]:
+    """Score a model of sentence embeddings on a retrieval set.
+
+    Metrics are those of trec_eval (package `pytrec-eval-terrier`), averaged over the queries with judgements: `ndcg@K`,
+    `map@K`, `recall@K`, `precision@K`, and `mrr@K`, the reciprocal rank among the first K documents.
+
+    Args:
+        model: a model directory.
+        data: a retrieval set, in the layout of `bert_jax.tasks.embedding.search.data`.
+        split: split of the judgements.
+        top_k: number of documents to rank for each query.
+        metric_names: metrics to return; empty for `SEARCH_METRICS`.
+        reranker: directory of a cross-encoder that scores the best documents again; "" = none.
+        rerank_top_k: number of documents per query that the cross-encoder reads; the others are dropped.
+        keep_same_id: whether to rank documents with the id of the query, which BEIR leaves out unless they are judged
+            relevant for it.
+        run_file: file to write the rankings to, in the format of TREC runs; "" = none.
+        batch_size: texts in a forward pass; None = chosen for the device.
+        batch_invariant: whether a score is bitwise independent of the other texts.
+        dtype: dtype of matrix products.
+        kind: `sparse` or `multi-vector`, of a model that has several kinds of embeddings; None = that of its files.
+        options: options of a call of `CorpusSearch`: prompts, `truncate_dim` and
+            `max_active_dims`.
+
+    Returns:
+        The metrics, and `queries` and `documents`, their numbers.
+
+    Raises:
+        InputError: the model, the data or an option does not fit, or the package is not installed.
+    """
+    names = tuple(metric_names) or SEARCH_METRICS
+    for name in names:
+        _measure(name)
+    _trec_eval()
+    if run_file:
+        storage.check_writable(run_file)
+    given = read_retrieval_set(data, split)
+    if run_file:
+        _check_ids(run_file, itertools.chain(given.queries, (name for name, _ in given.documents())))
+    search = pipeline(f"{kind}-search" if kind else "search", model, dtype, batch_size, batch_invariant=batch_invariant)
+    ranked = rank(search, given, top_k, keep_same_id, **options)
+    rankings = ranked.rankings
+    if reranker:
+        cross_encoder = pipeline("rerank", reranker, dtype, batch_size, batch_invariant=batch_invariant)
+        rankings = rerank(cross_encoder, given, rankings, rerank_top_k)
+    if run_file:
+        storage.write_atomically(run_file, trec_run(rankings))
+    return score_rankings(given, rankings, names) | {"queries": len(given.queries), "documents": ranked.documents}
+
+
+def rank(search: Any, given: RetrievalSet, top_k: int, keep_same_id: bool = False, **options: Any) -> Ranked:
+    """Rank the documents of a retrieval set.
+
+    Args:
+        search: an object with the method `nearest` of `bert_jax.tasks.embedding.search.pipeline.CorpusSearch`.
+        given: the retrieval set.
+        top_k: number of documents per query.
+        keep_same_id: as for `evaluate_search`.
+        options: options of `nearest`.
+    """
+    ids: list[str] = []
+
+    def texts() -> Any:
+        for name, text in given.documents():
+            ids.append(name)
+            yield text
+
+    more = 0 if keep_same_id else 1
+    scores, numbers = search.nearest(list(given.queries.values()), texts(), top_k + more, **options)
+    rankings, same = {}, 0
+    for query, row, found in zip(given.queries, scores.tolist(), numbers.tolist(), strict=True):
+        ranking = {ids[number]: score for number, score in zip(found, row, strict=True)}
+        if not keep_same_id and given.judgements.get(query, {}).get(query, 0) <= 0:
+            same += ranking.pop(query, None) is not None
+        rankings[query] = dict(list(ranking.items())[:top_k])
+    if same:
+        _log.warning("%s: left out the document with the same id of %d queries, as BEIR does", given.directory, same)
+    return Ranked(rankings, len(ids))
+
+
+def rerank(reranker: Any, given: RetrievalSet, rankings: Mapping[str, Ranking], top_k: int) -> dict[str, Ranking]:
+    """Score the first `top_k` documents of each ranking with a cross-encoder.
+
+    Args:
+        reranker: a `bert_jax.tasks.reranking.pipeline.Rerank`.
+        given: the retrieval set.
+        rankings: id of a query -> a ranking, best first.
+        top_k: number of documents per query.
+    """
+    if top_k < 1:
+        raise InputError(f"rerank_top_k: expected a positive integer, found {top_k}")
+    chosen = {query: list(ranking)[:top_k] for query, ranking in rankings.items()}
+    wanted = {name for names in chosen.values() for name in names}
+    texts = {name: text for name, text in given.documents() if name in wanted}
+    found = {}
+    for query, names in chosen.items():
+        scores = reranker.relevance([given.queries[query]] * len(names), [texts[name] for name in names])
+        found[query] = {names[i]: float(scores[i]) for i in np.argsort(-scores, kind="stable")}
+    return found
+
+
+def score_rankings(
+    given: RetrievalSet, rankings: Mapping[str, Ranking], metric_names: Sequence[str] = SEARCH_METRICS
+) -> dict[str, float]:
+    """Return metrics of rankings, as `evaluate_search` does. Raises InputError for an unknown metric."""
+    trec_eval = _trec_eval()
+    return {name: _mean(trec_eval, given.judgements, rankings, *_measure(name)) for name in metric_names}
+
+
+def trec_run(rankings: Mapping[str, Ranking], tag: str = "bert_jax") -> str:
+    """Return rankings as the lines of a TREC run: query, Q0, document, rank from 1, score and tag."""
+    return "".join(
+        f"{query} Q0 {document} {place} {score:.9g} {tag}\n"
+        for query, ranking in rankings.items()
+        for place, (document, score) in enumerate(ranking.items(), 1)
+    )
+
+
+def _check_ids(run_file: storage.PathLike, ids: Iterable[str]) -> None:
+    """Check that ids are single words, since white space separates the fields and lines of a TREC run."""
+    for name in ids:
+        if name.split() != [name]:
+            raise InputError(f"{run_file}: expected ids without white space for a TREC run, found {name!r}")
+
+
+def _measure(name: str) -> tuple[str, int]:
+    kind, _, cutoff = name.partition("@")
+    if kind not in _MEASURES or not cutoff.isdecimal() or int(cutoff) < 1:
+        known = ", ".join(f"{known}@K" for known in _MEASURES)
+        raise InputError(f"metrics: expected {known} with a positive K, found {name!r}")
+    return _MEASURES[kind], int(cutoff)
+
+
+def _trec_eval() -> Any:
+    return import_extra("pytrec_eval", "retrieval")
+
+
+def _mean(trec_eval: Any, judgements: Any, rankings: Mapping[str, Ranking], measure: str, cutoff: int) -> float:
+    """Return the mean over queries of a measure with a cutoff."""
+    name, key = f"{measure}.{cutoff}", f"{measure}_{cutoff}"
+    if measure == "recip_rank":  # which has no cutoff in trec_eval
+        name = key = measure
+        rankings = {query: _first(ranking, cutoff) for query, ranking in rankings.items()}
+    found = trec_eval.RelevanceEvaluator(judgements, {name}).evaluate(rankings)
+    return float(np.mean([row[key] for row in found.values()]))
+
+
+def _first(ranking: Ranking, count: int) -> Ranking:
+    """Return the first documents in trec_eval's order: by falling score, which is float32, then by falling id."""
+    order = sorted(ranking, key=lambda name: (np.float32(ranking[name]), name), reverse=True)
+    return {name: ranking[name] for name in order[:count]}

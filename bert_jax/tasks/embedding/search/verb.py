@@ -1,0 +1,172 @@
+"""The verbs `similarity`, `search`, `index` and `evaluate-search`: compare texts, and search a corpus for a query."""
+
+import argparse
+import json
+
+from bert_jax.cli.output import print_scores, say
+from bert_jax.cli.ranking import add_corpus, corpus_texts, print_ranking, prompt_options, ranking_pipeline
+from bert_jax.cli.signatures import ParameterFlags
+from bert_jax.cli.verbs import (
+    Verbs,
+    add_batching,
+    add_dtype,
+    add_kind,
+    add_prompts,
+    add_vector_sizes,
+    add_verb,
+    check_counts,
+)
+from bert_jax.errors import InputError
+from bert_jax.tasks.embedding.vector_files import vector_sizes
+
+_SEARCH = ParameterFlags("bert_jax.tasks.embedding.search.corpus_search.CorpusSearch.__call__", "top_k")
+_INDEX = ParameterFlags(
+    "bert_jax.tasks.embedding.search.corpus_search.CorpusSearch.write_index", "precision", "centroids"
+)
+_EVALUATION = ParameterFlags(
+    "bert_jax.tasks.embedding.search.evaluation.evaluate_search",
+    "split", "top_k", "reranker", "rerank_top_k", "keep_same_id", "run_file",
+)  # fmt: skip
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Declare the verbs of this module."""
+    similarity = add_verb(
+        verbs,
+        "similarity",
+        run_similarity,
+        "compute the similarity of two texts",
+        "Prints the cosine of their embeddings, from -1 to 1, or the similarity function set in the model's files "
+        "(dot product or a negative distance).",
+        'bert-jax similarity all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug"',
+    )
+    search = add_verb(
+        verbs,
+        "search",
+        run_search,
+        "find the texts of a file that are most similar to a query",
+        "Compares the embedding of the query with that of every text in the file, by cosine or by the similarity "
+        "function set in the model's files. The file may be larger than memory.",
+        """bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" "tax law" --corpus documents.txt --top-k 3
+           bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --corpus pages.jsonl.gz --text-column body --json
+           bert-jax search splade/ "how do cats sleep?" --index index""",
+    )
+    index = add_verb(
+        verbs,
+        "index",
+        run_index,
+        "write an index of the texts of a file, for search",
+        "Embeds each text once. `bert-jax search --index DIR` then finds the texts that are most similar to a query, "
+        "exactly, with the index mapped into memory: vectors of sentence embeddings, an inverted index of sparse "
+        "embeddings, or the vectors of tokens with centroids that bound them.",
+        """bert-jax index splade/ --corpus documents.txt --max-active-dims 256 --out index
+           bert-jax index colbert/ --corpus pages.jsonl.gz --text-column body --precision int8 --out pages_index""",
+    )
+    scored = add_verb(
+        verbs,
+        "evaluate-search",
+        run_evaluate_search,
+        "evaluate search on a retrieval set",
+        "Ranks the documents of a retrieval set for its queries, and prints the metrics of trec_eval. The directory is "
+        "in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/test.tsv, or the Parquet files of the Hugging "
+        "Face hub. Needs `pip install 'bert-jax[retrieval]'`.",
+        """bert-jax evaluate-search all-MiniLM-L6-v2/ --data scifact/
+           bert-jax evaluate-search all-MiniLM-L6-v2/ --data scifact/ --reranker runs/relevance/model --run-file run.txt
+           bert-jax evaluate-search all-MiniLM-L6-v2/ --data nfcorpus/ --split dev --metrics ndcg@10,recall@1000""",
+    )
+    for parser in (similarity, search, scored, index):
+        parser.add_argument("model", metavar="MODEL", help="a model directory")
+        add_dtype(parser)
+        add_vector_sizes(parser)
+    add_prompts(index)
+    index.add_argument("--out", required=True, metavar="DIR", help="a new directory for the index")
+    _INDEX.declare(index)
+    for parser in (similarity, search, scored):
+        parser.add_argument("--json", action="store_true", help="print JSON lines instead of tables")
+        add_prompts(parser, "texts" if parser is similarity else "queries")
+    for parser in (search, scored, index):
+        add_kind(parser)
+    for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
+        for parser in (search, scored):
+            words = f"like {name.replace('-corpus', '')}, for the texts of the corpus"
+            parser.add_argument(name, metavar=what, help=words)
+    similarity.add_argument("first", metavar="A", help="a text")
+    similarity.add_argument("second", metavar="B", help="another text")
+    search.add_argument("texts", metavar="QUERY", nargs="+", help="text to search for")
+    search.add_argument("--index", metavar="DIR", help="index of a corpus, as `bert-jax index` writes it")
+    add_corpus(search)
+    _SEARCH.declare(search)
+    add_batching(search)
+    add_corpus(index, required=True)
+    add_batching(index)
+    scored.add_argument("--data", required=True, metavar="DIR", help="directory of a retrieval set")
+    scored.add_argument("--metrics", default="", metavar="NAME[,NAME]",
+        help="metrics to print: ndcg@K, mrr@K, map@K, recall@K, precision@K (default: "
+             "ndcg@10,mrr@10,map@100,recall@100)")  # fmt: skip
+    _EVALUATION.declare(scored)
+    add_batching(scored)
+
+
+def run_similarity(args: argparse.Namespace) -> None:
+    """Print the similarity of two texts."""
+    from bert_jax.inference import pipeline
+    from bert_jax.inference.scoring import short
+
+    compare = pipeline("similarity", args.model, args.dtype)
+    score = compare(args.first, args.second, **prompt_options(args), **vector_sizes(args, compare.head))
+    found = {"texts": [args.first, args.second], "score": short(score)}
+    print(json.dumps(found) if args.json else f"{score:.4f}")
+
+
+def run_search(args: argparse.Namespace) -> None:
+    """Print the most similar texts for each query."""
+    if (args.corpus is None) == (args.index is None):
+        raise InputError("search: expected a corpus, as --corpus FILE or as --index DIR")
+    search = ranking_pipeline(args, f"{args.kind}-search" if args.kind else "search")
+    options = prompt_options(args, "corpus_prompt_name", "corpus_prompt") | vector_sizes(args, search.head)
+    if args.index is not None:
+        for name in ("truncate_dim", "max_active_dims", "corpus_prompt_name", "corpus_prompt"):
+            if getattr(args, name) is not None:
+                raise InputError(
+                    f"--{name.replace('_', '-')}: expected none with --index, which has its own, found one"
+                )
+        search.open_index(args.index)
+    found = search(
+        args.texts,
+        corpus=None if args.index else corpus_texts(args.corpus, args.text_column),
+        **_SEARCH.values(args),
+        **options,
+    )
+    for query, answers in zip(args.texts, found, strict=True):
+        print_ranking(args, query, answers)
+
+
+def run_index(args: argparse.Namespace) -> None:
+    """Write an index of the texts of a file."""
+    check_counts(args, "batch_size", "centroids")
+    search = ranking_pipeline(args, f"{args.kind}-search" if args.kind else "search")
+    options = prompt_options(args) | vector_sizes(args, search.head)
+    count = search.write_index(
+        corpus_texts(args.corpus, args.text_column),
+        args.out,
+        **_INDEX.values(args),
+        **options,
+    )
+    say(f"{args.out}: index of {count:,} texts")
+
+
+def run_evaluate_search(args: argparse.Namespace) -> None:
+    """Print the metrics of a model on a retrieval set."""
+    check_counts(args, "top_k", "rerank_top_k", "batch_size")
+    from bert_jax.tasks.embedding.search.evaluation import evaluate_search
+
+    given = ("batch_size", "batch_invariant", "dtype", "kind")
+    scores = evaluate_search(
+        args.model,
+        args.data,
+        metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
+        **_EVALUATION.values(args),
+        **{name: getattr(args, name) for name in given},
+        **prompt_options(args, "truncate_dim", "max_active_dims", "corpus_prompt_name", "corpus_prompt"),
+    )
+    print_scores(scores, f"{args.model} on {args.data}", args.json)

@@ -1,0 +1,22 @@
+"""The recipe of sparse embeddings."""
+
+from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
+from bert_jax.recipes.shared_keys import fine_tuning
+from bert_jax.tasks.embedding.retrieval_keys import SEARCH_KEYS
+
+KEYS = SEARCH_KEYS | {
+    "data.query_flops": Key(3e-4, "weight of the FLOPS regulariser of query vectors", least=0),
+    "data.document_flops": Key(1e-4, "weight of the FLOPS regulariser of document vectors", least=0),
+    "data.flops_warmup": Key(0.0, "fraction of the steps in which the weights of the FLOPS grow with the square of the "
+                             "step", least=0),
+}  # fmt: skip
+
+RECIPE = TaskRecipe(
+    "sparse embeddings (SPLADE) from pairs of queries and documents",
+    build="bert_jax.tasks.embedding.sparse.task.build",
+    keys=KEYS,
+    defaults=fine_tuning(batch_size=32, epochs=1.0, learning_rate=2e-5),
+    whole_batch_losses=("in_batch_negatives",),
+    use=ModelUse("feature-extraction", "sparse-embedding", TWO_TEXTS),
+    synthetic_rows="bert_jax.tasks.embedding.query_documents.synthetic_rows",
+)

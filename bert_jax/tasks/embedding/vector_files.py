@@ -1,0 +1,212 @@
+"""Print vectors of texts, and write them to files."""
+
+import argparse
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
+
+from bert_jax.cli import answer_tables
+from bert_jax.cli.output import print_json, print_table, say
+from bert_jax.errors import InputError
+
+_MOST_COMPARED = 10  # limit of texts for the table of similarities
+_SHOWN_TOKENS = 8  # tokens of a sparse vector in a table
+# Columns of vectors in Parquet files; the type of a dense vector depends on its size.
+_SPARSE, _MULTI_VECTOR = [{"token": "string", "weight": "float"}], [["float"]]
+_Arrays = dict[str, tuple[IO[bytes], str, tuple[int, ...]]]  # name -> a file of values, their dtype, the shape
+Answers = Iterator[tuple[str, Any]]  # each text with its vector
+
+
+def vector_sizes(args: argparse.Namespace, head: str) -> dict[str, Any]:
+    """Return the option that cuts vectors of a head to a size.
+
+    Raises:
+        InputError: an option is given that cuts vectors of another kind.
+    """
+    kinds = {"truncate_dim": "sentence_embedding", "max_active_dims": "sparse_embedding"}
+    for name, kind in kinds.items():
+        if getattr(args, name) is not None and kind != head:
+            what = f"--{name.replace('_', '-')}: expected a model of {kind.replace('_', ' ')}s"
+            raise InputError(f"{what}, found one of {head.replace('_', ' ')}s")
+    return {name: getattr(args, name) for name, kind in kinds.items() if kind == head}
+
+
+def show_dense(args: argparse.Namespace, answers: Answers, similarity: str, size: int) -> None:
+    """Print vectors of `size` dimensions, or write them to `args.out` as a .npy array or as Parquet."""
+    if answer_tables.is_parquet(args.out):
+        _write_table(args, answers, ["float", size])
+    elif args.out:
+        count = _write_dense(args.out, (vector for _, vector in answers), size)
+        _tell(args, f"{args.out}: {count:,} vectors of {size} dimensions")
+    elif args.json:
+        for text, vector in answers:
+            print_json({"text": text, "embedding": _numbers(vector)})
+    else:
+        import numpy as np
+
+        texts, vectors = zip(*answers, strict=True)
+        _print_dense(list(texts), np.stack(vectors), similarity)
+
+
+def show_sparse(args: argparse.Namespace, answers: Answers, decode: Callable[[Any], Any], size: int) -> None:
+    """Print sparse vectors, each a CSR array of one row, or write them to `args.out`.
+
+    The file is a .npz, the layout of `scipy.sparse.save_npz`: CSR arrays `data` (float32), `indices` (int32), `indptr`
+    (int64), `shape` and `format`; or Parquet with the tokens and their weights.
+    """
+    if answer_tables.is_parquet(args.out):
+        tokens_of = ((text, decode(vector)[0]) for text, vector in answers)
+        _write_table(
+            args,
+            ((text, [{"token": token, "weight": weight} for token, weight in tokens]) for text, tokens in tokens_of),
+            _SPARSE,
+        )
+        return
+    if args.out:
+        count, weights = _write_sparse(args.out, (vector for _, vector in answers), size)
+        _tell(args, f"{args.out}: {count:,} sparse vectors with {weights:,} weights of {size:,} tokens")
+        return
+    for text, vector in answers:
+        (tokens,) = decode(vector)
+        if args.json:
+            print_json({"text": text, "embedding": {token: float(f"{weight:.6g}") for token, weight in tokens}})
+        else:
+            shown = [(token, f"{weight:.4f}") for token, weight in tokens[:_SHOWN_TOKENS]]
+            print_table(f"{text}  ({len(tokens):,} tokens)", ("token", "weight"), shown)
+
+
+def show_multi_vector(args: argparse.Namespace, answers: Answers) -> None:
+    """Print the vectors of tokens, arrays `[T, D]`, or write them to `args.out`.
+
+    The file is a .npz of `vectors`, float32 `[tokens of all texts, D]`, and `starts`, int64 `[texts + 1]`: the vectors
+    of text i are those from `starts[i]` to `starts[i + 1]`; or Parquet.
+    """
+    if answer_tables.is_parquet(args.out):
+        _write_table(args, ((text, list(vectors)) for text, vectors in answers), _MULTI_VECTOR)
+        return
+    if args.out:
+        count, tokens, size = _write_multi_vector(args.out, (vectors for _, vectors in answers))
+        _tell(args, f"{args.out}: {count:,} texts with {tokens:,} vectors of {size} dimensions")
+        return
+    for text, vectors in answers:
+        if args.json:
+            print_json({"text": text, "embedding": [_numbers(vector) for vector in vectors]})
+        else:
+            rows = [(str(i), " ".join(f"{x: .4f}" for x in vector[:4]) + " ...") for i, vector in enumerate(vectors, 1)]
+            print_table(f"{text}  ({len(vectors):,} vectors)", ("token", "vector"), rows)
+
+
+def _write_table(args: argparse.Namespace, answers: Answers, kind: Any) -> None:
+    """Write texts and vectors as Parquet."""
+    count = 0
+    with answer_tables.open_answers(args.out, {"text": "string", "embedding": kind}) as write:
+        for text, vector in answers:
+            write({"text": text, "embedding": vector})
+            count += 1
+    _tell(args, f"{args.out}: {count:,} embeddings")
+
+
+def _tell(args: argparse.Namespace, written: str) -> None:
+    if not args.shards:
+        say(written)
+
+
+def _numbers(vector: Any) -> list[float]:
+    return [float(str(x)) for x in vector]
+
+
+def _write_dense(path: str, vectors: Iterable[Any], size: int) -> int:
+    """Write vectors as one .npy array, holding only one chunk in memory; return their number."""
+    import numpy as np
+
+    from bert_jax import storage
+
+    count = 0
+    with tempfile.TemporaryFile() as rows:  # the header of the .npy file needs the number of rows first
+        for vector in vectors:
+            rows.write(np.asarray(vector, "<f4").tobytes())
+            count += 1
+        with storage.open_binary_atomically(path) as file:
+            _write_array(file, rows, "<f4", (count, size))
+    return count
+
+
+def _write_sparse(path: str, vectors: Iterable[Any], size: int) -> tuple[int, int]:
+    """Write CSR arrays of one row each as one array, in constant memory; return the numbers of rows and weights."""
+    import io
+
+    import numpy as np
+
+    starts = [0]
+    with tempfile.TemporaryFile() as weights, tempfile.TemporaryFile() as indices:
+        for vector in vectors:
+            weights.write(vector.data.astype("<f4").tobytes())
+            indices.write(vector.indices.astype("<i4").tobytes())
+            starts.append(starts[-1] + vector.nnz)
+        count, total = len(starts) - 1, starts[-1]
+        arrays: _Arrays = {
+            "format": (io.BytesIO(b"csr"), "|S3", ()),
+            "shape": (io.BytesIO(np.array([count, size], "<i8").tobytes()), "<i8", (2,)),
+            "_is_array": (io.BytesIO(b"\x01"), "|b1", ()),
+            "data": (weights, "<f4", (total,)),
+            "indices": (indices, "<i4", (total,)),
+            "indptr": (io.BytesIO(np.array(starts, "<i8").tobytes()), "<i8", (count + 1,)),
+        }
+        _write_archive(path, arrays)
+    return count, total
+
+
+def _write_multi_vector(path: str, texts: Iterable[Any]) -> tuple[int, int, int]:
+    """Write arrays `[T, D]` one behind the other, in constant memory; return the numbers of texts, rows and columns."""
+    import io
+
+    import numpy as np
+
+    starts, size = [0], 0
+    with tempfile.TemporaryFile() as rows:
+        for vectors in texts:
+            rows.write(np.asarray(vectors, "<f4").tobytes())
+            starts.append(starts[-1] + len(vectors))
+            size = vectors.shape[1]
+        places = io.BytesIO(np.array(starts, "<i8").tobytes())
+        arrays: _Arrays = {
+            "vectors": (rows, "<f4", (starts[-1], size)),
+            "starts": (places, "<i8", (len(starts),)),
+        }
+        _write_archive(path, arrays)
+    return len(starts) - 1, starts[-1], size
+
+
+def _write_archive(path: str, arrays: _Arrays) -> None:
+    """Write a .npz of arrays by name."""
+    from bert_jax import storage
+
+    with storage.open_binary_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, (source, kind, shape) in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _write_array(member, source, kind, shape)
+
+
+def _write_array(file: IO[bytes], values: IO[bytes], kind: str, shape: tuple[int, ...]) -> None:
+    """Write a file of values as a .npy array."""
+    import numpy as np
+
+    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    values.seek(0)
+    for part in iter(lambda: values.read(1 << 20), b""):
+        file.write(part)
+
+
+def _print_dense(texts: list[str], vectors: Any, similarity: str) -> None:
+    """Print the first four numbers of each vector and, for up to _MOST_COMPARED texts, their similarities."""
+    from bert_jax.inference.similarity import similarities
+
+    shown = [(str(i), text, " ".join(f"{x: .4f}" for x in vector[:4]) + " ...")
+            for i, (text, vector) in enumerate(zip(texts, vectors, strict=True), 1)]  # fmt: skip
+    print_table(f"{vectors.shape[1]} dimensions", ("", "text", "vector"), shown)
+    if 1 < len(texts) <= _MOST_COMPARED:
+        alike = similarities(similarity, vectors, vectors)
+        names = [str(i) for i in range(1, len(texts) + 1)]
+        rows = [(name, *(f"{x:.3f}" for x in row)) for name, row in zip(names, alike, strict=True)]
+        print_table(f"{similarity} similarity", ("", *names), rows)

@@ -1,0 +1,73 @@
+"""The verb `embed`: texts as vectors."""
+
+import argparse
+import itertools
+from typing import Any
+
+from bert_jax.cli.over_texts import add_text_flags, answers_of, open_pipeline, run_over_texts
+from bert_jax.cli.verbs import Verbs, add_kind, add_prompts, add_vector_sizes, add_verb
+from bert_jax.tasks.embedding import vector_files
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Declare the verb of this module."""
+    embed = add_verb(
+        verbs,
+        "embed",
+        run_embed,
+        "embed texts as vectors",
+        "Prints one vector per text and, for at most ten texts, the similarity of every pair. Of a model of sparse "
+        "embeddings (SPLADE) it prints the tokens with the greatest weights, of one with a vector for each token "
+        "(ColBERT) these.",
+        """bert-jax embed all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug" "tax law"
+           bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy
+           bert-jax embed splade/ --file sentences.txt --task document --max-active-dims 256 --out weights.npz""",
+    )
+    add_prompts(embed)
+    embed.add_argument("--task", choices=("query", "document"),
+        help="embed the texts as queries or as documents, behind the model's prompt for these")  # fmt: skip
+    add_vector_sizes(embed)
+    add_kind(embed)
+    embed.add_argument("--out", metavar="FILE",
+        help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; of a model of sparse "
+        "embeddings a .npz, which scipy.sparse.load_npz reads; of a model with a vector for each token a .npz of "
+        "vectors and starts; or .parquet; with --shards the directory of such files")  # fmt: skip
+    embed.add_argument("--format", choices=("parquet",),
+        help="with --shards: format of the files (default: arrays of NumPy)")  # fmt: skip
+    add_text_flags(embed)
+
+
+def run_embed(args: argparse.Namespace) -> int:
+    """Print or write the vector of each text."""
+
+    def suffix() -> str:
+        return ".npy" if open_pipeline(args, _pipeline(args)).head == "sentence_embedding" else ".npz"
+
+    return run_over_texts(args, _embed, None, suffix)
+
+
+def _embed(args: argparse.Namespace) -> None:
+    def ask(pipe: Any, texts: list[str]) -> Any:
+        options = vector_files.vector_sizes(args, pipe.head)
+        if pipe.head == "sentence_embedding":
+            return pipe(
+                texts, prompt=pipe.model.settings.prompt_of_task(args.task, args.prompt_name, args.prompt), **options
+            )
+        found = pipe(texts, task=args.task, prompt_name=args.prompt_name, prompt=args.prompt, **options)
+        return (found[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else found
+
+    answers = answers_of(args, _pipeline(args), ask)
+    first = list(itertools.islice(answers, 1))  # which opens the model
+    answers, head = itertools.chain(first, answers), args.pipe.head
+    if head == "sparse_embedding":
+        vector_files.show_sparse(args, answers, args.pipe.decode, args.pipe.model.config.vocab_size)
+    elif head == "multi_vector":
+        vector_files.show_multi_vector(args, answers)
+    else:
+        settings, size = args.pipe.model.settings, args.pipe.model.config.sentence_embedding_size
+        dimensions = settings.dimension(args.truncate_dim)
+        vector_files.show_dense(args, answers, settings.similarity, min(size, dimensions or size))
+
+
+def _pipeline(args: argparse.Namespace) -> str:
+    return f"{args.kind or 'sentence'}-embedding"

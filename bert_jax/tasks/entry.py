@@ -1,0 +1,47 @@
+"""`TaskEntry`: what a task brings, by name, and where it is defined."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.lazy import import_object
+
+if TYPE_CHECKING:
+    from bert_jax.tasks.record import Record
+
+# `package.module.name` of an object, which is imported on first use, or the object itself.
+Reference = str | Any
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskEntry:
+    """A task: the names under which it is found. Recipes, command line, pipelines and evaluation look here.
+
+    Attributes:
+        name: the name of the task; ours is that of its folder.
+        recipes: value of a recipe's `task` -> its `bert_jax.recipes.TaskRecipe`.
+        pipelines: name of a pipeline -> its class.
+        aliases: another name of a pipeline -> its name.
+        pipelines_of_head: saved head -> prefix: such a model's `sentence-embedding`, `similarity` and `search` are
+            PREFIX-embedding, PREFIX-similarity and PREFIX-search.
+        evaluators: head -> the `bert_jax.evaluation.Evaluator` of such models.
+        examples: head -> function (loaded model, data, count) that returns the model's loss on `count` examples
+            (`bert_jax.jobs.examples.Examples`).
+        record: what `bert_jax.json` says of the task's models; where several tasks have a head, it decides.
+        verbs: modules with a function `add_verbs`.
+    """
+
+    name: str
+    recipes: Mapping[str, Reference] = dataclasses.field(default_factory=dict)
+    pipelines: Mapping[str, Reference] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pipelines_of_head: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    evaluators: Mapping[str, Reference] = dataclasses.field(default_factory=dict)
+    examples: Mapping[str, Reference] = dataclasses.field(default_factory=dict)
+    record: "Record | None" = None
+    verbs: tuple[str, ...] = ()
+
+
+def load_reference(reference: Reference) -> Any:
+    """Return the object of a reference."""
+    return import_object(reference) if isinstance(reference, str) else reference

@@ -1,0 +1,50 @@
+"""The tasks of other packages that entry points name."""
+
+import functools
+from collections.abc import Callable, Iterable
+from importlib import metadata
+
+from bert_jax.errors import InputError
+from bert_jax.tasks.entry import TaskEntry
+
+_GROUP = "bert_jax.tasks"  # group of the entry points: name -> `module:ENTRY`
+
+
+@functools.cache
+def of_entry_points(own: Callable[[], Iterable[TaskEntry]]) -> tuple[TaskEntry, ...]:
+    """Return the tasks of entry points; `own` returns those of this package.
+
+    Raises:
+        InputError: an entry point cannot be imported, or names no `TaskEntry`,
+            or names a task that has another name than its own, or that `check_new` refuses.
+    """
+    return tuple(_loaded(point, own()) for point in metadata.entry_points(group=_GROUP))
+
+
+def _loaded(point: metadata.EntryPoint, own: Iterable[TaskEntry]) -> TaskEntry:
+    where = f"{_GROUP}: entry point {point.name!r}"
+    try:
+        entry = point.load()
+    except Exception as error:
+        raise InputError(f"{where}: {type(error).__name__}: {error}") from error
+    if not isinstance(entry, TaskEntry) or entry.name != point.name:
+        name = entry.name if isinstance(entry, TaskEntry) else repr(entry)[:80]
+        raise InputError(f"{where}: expected the TaskEntry of that name, found {name}")
+    check_new(entry, own, where)
+    return entry
+
+
+def check_new(entry: TaskEntry, own_entries: Iterable[TaskEntry], where: str) -> None:
+    """Raise InputError when a task of this package has a name of a task, or its head where no record decides."""
+    names = {"name": [entry.name], "record": [entry.record.name] if entry.record is not None else []}
+    names |= {"recipes": [*entry.recipes], "pipelines": [*entry.pipelines, *entry.aliases]}
+    for own in own_entries:
+        taken = {"name": [own.name], "record": [own.record.name] if own.record is not None else []}
+        taken |= {"recipes": [*own.recipes], "pipelines": [*own.pipelines, *own.aliases]}
+        for field in names:
+            for name in {*names[field]} & {*taken[field]}:
+                raise InputError(f"{where}: {field}: expected a new name, found {name!r}, which bert_jax has")
+        heads = {*entry.evaluators} & {*own.evaluators} | {*entry.examples} & {*own.examples}
+        if heads and entry.record is None and own.record is None:
+            raise InputError(f"{where}: expected a record, which decides between tasks of one head, found none; "
+                             f"{own.name} of bert_jax has the head {min(heads)!r} too")  # fmt: skip

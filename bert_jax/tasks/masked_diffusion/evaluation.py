@@ -1,0 +1,106 @@
+"""Evaluate models of masked diffusion over tables of prompts and answers, and write the answers that they generate."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.conversion.text_settings import TextSettings
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.invalid_rows import InvalidRows
+from bert_jax.errors import InputError
+from bert_jax.evaluation.driver import Evaluated, Evaluator
+from bert_jax.evaluation.writing import write_answers
+from bert_jax.inference import PretrainedModel
+from bert_jax.jobs.remembered import read_remembered
+from bert_jax.metrics.generation import choose_text_metrics, text_scores
+from bert_jax.modeling import Bert
+from bert_jax.tasks.masked_diffusion.data import (
+    AnswerRegion,
+    PromptAnswer,
+    encode_answers,
+    evaluation_features,
+    read_answers,
+)
+from bert_jax.tasks.masked_diffusion.generation import TextGeneration
+from bert_jax.tasks.masked_diffusion.task import HEAD, MaskedDiffusionTask
+
+_LENGTH = 64  # tokens of an answer, for models that do not say how long theirs are
+BOUNDS = ("diffusion_loss", "diffusion_perplexity", "masked_accuracy")
+
+
+class MaskedDiffusionEvaluator(Evaluator):
+    """Evaluate a model of masked diffusion, or any masked LM, on answers to prompts.
+
+    `diffusion_loss` is the bound of the negative log-likelihood of a token of an answer, its end included, in nats;
+    `diffusion_perplexity` is exp of it. For answers to prompts, `bert_jax.metrics.generation.TEXT_METRICS` compare the
+    answers that the model generates without randomness, in half as many forward passes as tokens, with those in the
+    data. `predict` writes one object per row to a `.jsonl` file: `prompt` (the last message of a conversation),
+    `generated_text` and `score`, the mean log-probability of its tokens. A table has columns of the last two.
+    """
+
+    head = HEAD
+    default_columns = Columns("prompt", label="answer")
+    task: MaskedDiffusionTask
+
+    def build_task(self, model: Bert) -> MaskedDiffusionTask:
+        """Return the task of the model."""
+        return MaskedDiffusionTask(model)
+
+    @classmethod
+    def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
+        """Return the columns of `Evaluator.columns`; of a model trained on texts without prompts, only its texts."""
+        remembered = read_remembered(model_dir).columns
+        found = given.filled(remembered if remembered.wanted else cls.default_columns)
+        return dataclasses.replace(found, text="", label="") if found.texts else found
+
+    def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
+        """Score the model by the bound of its answers, and by the answers that it generates."""
+        prompted = bool(columns.text or columns.texts)
+        wanted = [name for name in metric_names if name not in BOUNDS]
+        if wanted and not prompted:
+            raise InputError(f"metrics: expected {', '.join(BOUNDS)} for texts without prompts, found {wanted[0]!r}")
+        of_texts = choose_text_metrics(wanted) if wanted or (prompted and not metric_names) else ()
+        names = tuple(metric_names) or (*BOUNDS, *of_texts)
+        rows = list(invalid.fitting(read_answers(data, columns, invalid)))
+        scores: dict[str, float] = {}
+        if any(name in BOUNDS for name in names):
+            features = encode_answers(self.runner.tokenizer, rows, self.runner.max_length, self._region())
+            noisy = evaluation_features(features, self.runner.tokenizer.mask_id, self._region().length)
+            batches, predictions = self.predictor.batches(noisy)
+            scores |= self.task.score(predictions, batches)
+        if of_texts:
+            written = [answer["generated_text"] for answer in self._generated(rows)]
+            scores |= text_scores(of_texts, written, [row.answer or "" for row in rows], self.runner.tokenizer)
+        return Evaluated({name: scores[name] for name in names} | {"examples": len(rows)}, list)
+
+    def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
+        """Write a generated answer for every row, as `Evaluator.predict` does."""
+
+        def answers(chunk: list[PromptAnswer]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+            for row, found in zip(chunk, self._generated(chunk), strict=True):
+                text, score = found["generated_text"], found["score"]
+                yield (
+                    {"prompt": row.prompt[-1] if row.prompt else "", "generated_text": text, "score": score},
+                    [text, score],
+                )
+
+        rows = invalid.fitting(read_answers(data, columns, invalid, answered=False))
+        return write_answers(out, ["generated_text", "score"], rows, answers, ("generated_text", "score"))
+
+    def _generated(self, rows: Sequence[PromptAnswer]) -> list[dict[str, Any]]:
+        """Return the answer to each prompt."""
+        runner = self.runner
+        settings = TextSettings(records=runner.settings.records)
+        model = PretrainedModel(
+            runner.config, HEAD, runner.params, runner.tokenizer, runner.compute, runner.max_length, settings=settings
+        )
+        prompts = [[{"content": text} for text in row.prompt] if row.prompt else "" for row in rows]
+        return [answers[0] for answers in TextGeneration(model)(prompts, truncation=True)]
+
+    def _region(self) -> AnswerRegion:
+        """Return the region of answers, with one end-of-text token behind each."""
+        known = self.runner.settings.records.get("generated")
+        length = known.length if known is not None else _LENGTH
+        room = self.runner.max_length - self.runner.tokenizer.layout.num_special(True) - 1
+        return AnswerRegion(min(length, room), "none")

@@ -1,0 +1,34 @@
+"""What `bert_jax.json` records of a model of masked diffusion: how long the answers of its training were."""
+
+import dataclasses
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Generated:
+    """The answers of the training of masked diffusion.
+
+    Attributes:
+        length: the most tokens of an answer, with the end-of-text tokens behind it.
+        fill: one of `bert_jax.tasks.masked_diffusion.data.ANSWER_FILLS`.
+        lengths: at index n, the number of answers with n tokens, one end-of-text token included.
+    """
+
+    length: int
+    fill: str
+    lengths: tuple[int, ...]
+
+
+def generated_of(value: Any, path: storage.Path) -> Generated:
+    """Return the record of a file as an object. Raises InputError when it is invalid."""
+    match value:
+        case {"length": int(length), "fill": str(fill), "lengths": list(lengths)} if length > 1:
+            if all(isinstance(count, int) and count >= 0 for count in lengths):
+                return Generated(length, fill, tuple(lengths))
+    raise InputError(
+        f"{path}: generated: expected length (at least 2), fill (a string) and lengths (a list of counts), found "
+        f"{repr(value)[:80]}"
+    )

@@ -1,0 +1,37 @@
+"""The recipe of rerankers."""
+
+from bert_jax.recipes.base import CONTENT, TWO_TEXTS, Key, ModelUse, TaskRecipe
+from bert_jax.recipes.shared_keys import (
+    FINE_TUNING_KEYS,
+    HAS_HEADER,
+    TABLE_KEYS,
+    fine_tuning,
+    label_column,
+    pair_column,
+    text_column,
+)
+from bert_jax.tasks.reranking.losses import RERANKING_LOSSES
+
+KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
+    "data.loss": Key("binary_cross_entropy", "binary_cross_entropy of each passage, or a loss over the passages of a "
+                     "query (docs/reranking.md)", tuple(RERANKING_LOSSES)),
+    "data.text_column": text_column("query", "column of the query"),
+    "data.pair_column": pair_column("passage", "column of a passage; of a relevant one, where there are negatives"),
+    "data.negative_column": Key("", "column of a passage that is not relevant; empty = none", may_change=CONTENT),
+    "data.negative_columns": Key((), "columns of several passages that are not relevant, in place of negative_column"),
+    "data.passages_column": Key("", "column of lists of passages (JSON lines, Parquet), in place of pair_column; empty "
+                                "= none"),
+    "data.label_column": label_column("label", "column of the relevance of a passage, or of a list of the relevance "
+                                      "of each; empty with negatives"),
+    "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map or, for rows of one passage, "
+                        "average_precision, accuracy, f1; () = all"),
+}  # fmt: skip
+
+RECIPE = TaskRecipe(
+    "rerankers: cross-encoders that score the relevance of a passage to a query",
+    build="bert_jax.tasks.reranking.task.build",
+    keys=KEYS,
+    defaults=fine_tuning(batch_size=32, epochs=1.0, learning_rate=2e-5),
+    use=ModelUse("text-ranking", "rerank", f'"A query.", {TWO_TEXTS}'),
+    synthetic_rows="bert_jax.tasks.reranking.task.synthetic_rows",
+)

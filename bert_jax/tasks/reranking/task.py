@@ -1,0 +1,194 @@
+"""Reranking: a cross-encoder reads a query with a passage, and scores its relevance.
+
+Nogueira and Cho 2019 (arXiv:1901.04085), section 3.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.data.batches import INPUTS, Batch
+from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.ranked_passages import (
+    MISSING,
+    RankedPassages,
+    encode_ranked_passages,
+    read_ranked_passages,
+)
+from bert_jax.errors import InputError, did_you_mean
+from bert_jax.jobs import fine_tuning, setup
+from bert_jax.jobs.base import Job, Metrics
+from bert_jax.jobs.remembered import Remembered
+from bert_jax.jobs.synthetic_rows import table_rows
+from bert_jax.jobs.teaching import distillation_of
+from bert_jax.metrics.scores import accuracy, f1
+from bert_jax.modeling import Bert
+from bert_jax.tasks.reranking.losses import RERANKING_LOSSES, ordered_pairs
+from bert_jax.tasks.reranking.metrics import RANKING, average_precision, rankings
+
+HEAD = "sequence_classification"
+OF_PAIRS = ("average_precision", "accuracy", "f1")  # metrics of rows of one passage
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankingTask:
+    """Reranking; each row has a query and K passages with their relevance.
+
+    Attributes:
+        model: a Bert with head `sequence_classification` and one output.
+        loss_name: a loss of `bert_jax.tasks.reranking.losses`; its mean is over passages (`binary_cross_entropy`), over
+            queries (`contrastive`, `list_net`), or over pairs of passages of a query (`lambda`).
+        metrics: names of `RANKING`, or of `OF_PAIRS` where K is 1.
+    """
+
+    model: Bert
+    loss_name: str
+    metrics: tuple[str, ...] = RANKING
+
+    def weights(self, batch: Batch) -> dict[str, jax.Array]:
+        """Return the number of passages, of queries, or of ordered pairs of passages."""
+        present = _present(batch)
+        match self.loss_name:
+            case "binary_cross_entropy":
+                count = present.sum(dtype=jnp.float32)
+            case "lambda":
+                count = ordered_pairs(batch["labels"], present).sum(dtype=jnp.float32)
+            case _:
+                count = batch["example_weights"].sum()
+        return {"terms": jnp.maximum(count, 1.0)}
+
+    def loss(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
+    ) -> tuple[jax.Array, Metrics]:
+        """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.jobs.base.Task`)."""
+        logits, present = self._logits(params, batch, dropout_key), _present(batch)
+        relevance = jnp.where(present, batch["labels"], 0)
+        losses = RERANKING_LOSSES[self.loss_name](logits, relevance, present)
+        total = (losses * batch["example_weights"]).sum()
+        found: Metrics = {f"{self.loss_name}_loss": (total, self.weights(batch)["terms"])}
+        if logits.shape[1] == 1:
+            right = ((logits > 0) == (relevance >= 0.5)) & present
+            found["accuracy"] = (right.sum(dtype=jnp.float32), present.sum(dtype=jnp.float32))
+        else:
+            found["accuracy"] = (_best_first(logits, relevance, present), batch["example_weights"].sum())
+        return total / weights["terms"], found
+
+    def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+        """Return `logits` [B, K] of the passages, float32, without dropout."""
+        return {"logits": self._logits(params, batch, None)}
+
+    def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
+        """Return the chosen metrics over all rows that are not padding."""
+        real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
+        logits = np.concatenate([prediction["logits"] for prediction in predictions])[real]
+        labels = np.concatenate([batch["labels"] for batch in batches])[real]
+        if labels.shape[1] > 1:
+            found = rankings(labels, logits)
+        else:
+            relevant, predicted = labels[:, 0] >= 0.5, logits[:, 0] > 0
+            found = {"accuracy": accuracy(relevant, predicted), "f1": f1(relevant, predicted)}
+            found["average_precision"] = average_precision(relevant, logits[:, 0])
+        return {name: found[name] for name in self.metrics}
+
+    def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
+        rows, passages, length = batch["input_ids"].shape
+        inputs = (batch[name].reshape(-1, length) for name in INPUTS)
+        logits = self.model.apply(params, *inputs, dropout_key=dropout_key, output_last_hidden_state=False).logits
+        assert logits is not None
+        return logits.reshape(rows, passages)
+
+
+def _present(batch: Batch) -> jax.Array:
+    """Return which passages are there, bool `[B, K]`."""
+    return (batch["labels"] > MISSING) & (batch["example_weights"][:, None] > 0)
+
+
+def _best_first(logits: jax.Array, relevance: jax.Array, present: jax.Array) -> jax.Array:
+    """Return the number of queries whose highest score is that of a passage of the greatest relevance."""
+    best = present & (relevance == jnp.where(present, relevance, MISSING).max(-1, keepdims=True))
+    highest = jnp.where(present, logits, MISSING).max(-1, keepdims=True)
+    return (best & (logits >= highest)).any(-1).sum(dtype=jnp.float32)
+
+
+def passage_columns(recipe: Any) -> Columns:
+    """Return the columns that a recipe's data section names. Raises InputError when they do not fit together."""
+    data = recipe.data
+    negatives = fine_tuning.negative_columns(data)
+    fine_tuning.check_negative_columns(data)
+    if negatives and (data.label_column or data.passages_column):
+        name = "label_column" if data.label_column else "passages_column"
+        raise InputError(f"config.data.{name}: expected none with negatives, found {data[name]!r}")
+    if not negatives and not data.label_column:
+        raise InputError("config.data.label_column: expected a column, or columns of negatives, found none")
+    if data.loss != "binary_cross_entropy" and not negatives and not data.passages_column:
+        expected = f"a column of lists, or columns of negatives, for loss {data.loss!r}"
+        raise InputError(f"config.data.passages_column: expected {expected}, found none")
+    for name in ("text_column", *(() if data.passages_column else ("pair_column",))):
+        if not data[name]:
+            raise InputError(f"config.data.{name}: expected a column, found none")
+    return Columns(
+        data.text_column, "" if data.passages_column else data.pair_column, data.label_column, data.has_header,
+        more=negatives, texts=data.passages_column, delimiter=data.delimiter, encoding=data.encoding, option=recipe_key,
+    )  # fmt: skip
+
+
+def build(recipe: Any) -> Job:
+    """Read the data and the model that a resolved recipe of reranking names. See `bert_jax.jobs.build`."""
+    data, columns = recipe.data, passage_columns(recipe)
+    if distillation_of(recipe):
+        found = f"{recipe.distillation.teacher}; scores of a teacher may be labels of list_net"
+        raise InputError(f"config.distillation.teacher: expected none for reranking, found {found}")
+    loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD)
+    rows = _read(recipe, data.train, columns)
+    _, queries = np.unique([row.query for row in rows], return_inverse=True)
+    rows, held = fine_tuning.hold_out(recipe, rows, groups=queries)
+    if data.dev:
+        held = _read(recipe, data.dev, columns)
+    prompt = loaded.settings.prompt() if loaded else ""
+    train = encode_ranked_passages(tokenizer, rows, data.max_seq_length, prompt)
+    dev = encode_ranked_passages(tokenizer, held, data.max_seq_length, prompt) if held else None
+    single = dev is not None and dev.size == 1
+    task = RerankingTask(_model(recipe, config), data.loss, choose_ranking_metrics(data.metrics, single))
+    remembered = Remembered(dataclasses.replace(columns, more=(), texts=""))
+    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, remembered)
+
+
+def choose_ranking_metrics(names: Sequence[str], single: bool) -> tuple[str, ...]:
+    """Return the metrics to report: `names`, or all that apply to rows of one passage (`single`) or of several.
+
+    Raises:
+        InputError: a metric does not apply.
+    """
+    fitting = OF_PAIRS if single else RANKING
+    for name in names:
+        if name not in fitting:
+            rows = "one passage" if single else "several passages"
+            raise InputError(f"data.metrics: {name!r} is not a metric of rows of {rows}{did_you_mean(name, fitting)}")
+    return tuple(names) or fitting
+
+
+def _read(recipe: Any, spec: str, columns: Columns) -> list[RankedPassages]:
+    probabilities = recipe.data.loss == "binary_cross_entropy"
+    rows = read_ranked_passages(spec, columns, fine_tuning.invalid_rows(recipe, spec), probabilities)
+    if not probabilities and not any(len(set(row.relevance)) > 1 for row in rows):
+        raise InputError(f"{spec}: expected passages of different relevance in a row, found none")
+    return rows
+
+
+def _model(recipe: Any, config: Any) -> Bert:
+    """Return the cross-encoder: one output, whose sigmoid is the score."""
+    config = config.replace(pooler=True, num_labels=1, id2label=None, problem_type=None)
+    return Bert(config, HEAD, setup.compute(recipe))
+
+
+def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+    """Return two rows, of two passages where a column has lists, as losses over passages need them."""
+    data = recipe.data
+    if data.loss != "binary_cross_entropy" and not fine_tuning.negative_columns(data):
+        data.passages_column = data.passages_column or "passages"
+    columns = passage_columns(recipe)
+    return table_rows(columns, ([1, 0], [0, 1]) if columns.texts else (1, 0))

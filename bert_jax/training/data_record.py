@@ -1,0 +1,30 @@
+"""What a work directory records of a run: its recipe and its data."""
+
+import dataclasses
+import json
+from typing import Any
+
+from bert_jax.recipes.keys import KEYS
+
+
+@dataclasses.dataclass(frozen=True)
+class DataRecord:
+    """The record of the data of a run at its beginning (`Job.data`), and its number of steps; None if it has none."""
+
+    data: dict[str, Any] | None = None
+    num_steps: int | None = None
+
+    def to_json(self) -> str:
+        """Return the content of `data.json`."""
+        content = {"num_steps": self.num_steps, "data": self.data}
+        return json.dumps(content, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace").decode() + "\n"
+
+
+def is_recipe(content: Any) -> bool:
+    """Return whether the content of a `config.json` can be a recipe that a run has written."""
+    return isinstance(content, dict) and isinstance(content.get("task"), str) and content["task"] in KEYS
+
+
+def is_data_record(content: Any) -> bool:
+    """Return whether the content of a `data.json` can be what a run has written."""
+    return isinstance(content, dict) and type(content.get("num_steps")) is int and isinstance(content.get("data"), dict)

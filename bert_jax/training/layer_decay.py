@@ -1,0 +1,39 @@
+"""Learning rates that fall from layer to layer."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
+    """Scale updates by `layer_decay` for the top encoder layer, its square for the one below, down to the embeddings.
+
+    The updates of the heads above the encoder are unchanged. So fine-tuning changes the lower layers less.
+
+    Howard and Ruder 2018 (arXiv:1801.06146), section 3.2; for BERT, Clark et al. 2020 (arXiv:2003.10555), appendix B.
+    """
+
+    def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
+        return _scaled_by_depth(updates, layer_decay), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def _scaled_by_depth(updates: Any, layer_decay: float) -> Any:
+    if not isinstance(updates, dict):  # no part of a model
+        return updates
+    if "layers" not in updates.get("encoder", {}):  # several models in one tree
+        return {name: _scaled_by_depth(model, layer_decay) for name, model in updates.items()}
+    encoder = updates["encoder"]
+    stacked = jax.tree.leaves(encoder["layers"])
+    if not stacked:  # frozen
+        return updates
+    num_layers = stacked[0].shape[0]
+    scales = layer_decay ** jnp.arange(num_layers, 0, -1, dtype=jnp.float32)  # [L], stacked as the layers are
+    layers = jax.tree.map(lambda u: u * scales.reshape(-1, *[1] * (u.ndim - 1)), encoder["layers"])
+    scaled = {**updates, "encoder": {**encoder, "layers": layers}}
+    if "embeddings" in updates:
+        scaled["embeddings"] = jax.tree.map(lambda u: u * layer_decay ** (num_layers + 1), updates["embeddings"])
+    return scaled
