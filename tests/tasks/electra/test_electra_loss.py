@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_packed_loss import LENGTH, SLOTS, examples
+from packed_examples import LENGTH, SLOTS, examples
 
 from bert_jax import parameter_sharding
 from bert_jax.config import BertConfig

@@ -3,39 +3,17 @@
 import jax
 import numpy as np
 import pytest
+from packed_examples import LENGTH, SLOTS, examples
 
 from bert_jax.config import BertConfig
-from bert_jax.data.packing import best_fit, pack
+from bert_jax.data.packing import pack
 from bert_jax.modeling import Bert
 from bert_jax.tasks.pretraining.task import PretrainingTask
 
-LENGTH, SLOTS = 48, 8
 CONFIG = BertConfig(
     vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
     max_position_embeddings=LENGTH, initializer_range=0.2,
 )  # fmt: skip
-
-
-def examples(count=23):
-    """Examples of 3 to all of the tokens of a row, ordered as the rows that they fit in; and those rows."""
-    rng = np.random.default_rng(0)
-    lengths = np.concatenate([[LENGTH, 3], rng.integers(3, 40, count - 2)])
-    rows = best_fit(lengths, LENGTH)
-    order = [i for row in rows for i in row]
-    lengths, inside = lengths[order], np.arange(LENGTH) < lengths[order][:, None]
-    masked = np.minimum(rng.integers(0, SLOTS + 1, count), lengths - 2)
-    batch = {
-        "input_ids": rng.integers(1, 90, inside.shape) * inside,
-        "token_type_ids": inside & (np.arange(LENGTH) > lengths[:, None] // 2),
-        "attention_mask": inside,
-        "masked_positions": np.stack([rng.permutation(LENGTH) % length for length in lengths])[:, :SLOTS],
-        "masked_labels": rng.integers(1, 90, (count, SLOTS)),
-        "next_sentence_labels": rng.integers(0, 2, count),
-    }
-    batch = {name: array.astype(np.int32) for name, array in batch.items()}
-    batch["masked_weights"] = (np.arange(SLOTS) < masked[:, None]).astype(np.float32)
-    batch["example_weights"] = np.ones(count, np.float32)
-    return batch, np.repeat(np.arange(len(rows)), [len(row) for row in rows])
 
 
 @pytest.mark.parametrize(
