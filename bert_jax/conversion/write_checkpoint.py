@@ -59,8 +59,8 @@ def writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:
     for what, value, known in (("dtype", dtype, SAVED_DTYPES), ("weights", weights, WRITERS)):
         if value not in known:
             raise InputError(f"{what} {value!r} is not known{did_you_mean(value, known)}")
-    name, place = WRITERS[weights]
-    write = import_object(place)
+    name, function = WRITERS[weights]
+    write = import_object(function)
     return lambda directory, tensors: write(directory / name, tensors)
 
 

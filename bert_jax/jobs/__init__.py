@@ -2,21 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.jobs import fingerprints
-from bert_jax.jobs.base import AbstractTask
+from bert_jax.jobs.base import AbstractTask, Job
 from bert_jax.jobs.teaching import distillation_of
 from bert_jax.recipes.base import TaskRecipe
 from bert_jax.recipes.keys import TASK_RECIPES
 from bert_jax.tasks.entry import load_reference
 
-if TYPE_CHECKING:
-    from bert_jax.jobs.base import Job
 
-
-def build(recipe: Any) -> "Job":
+def build(recipe: Any) -> Job:
     """Read the data and models that a resolved recipe names, and return the training job.
 
     Raises:
@@ -31,7 +28,7 @@ def build(recipe: Any) -> "Job":
     return wrap(_with_weights(job))
 
 
-def _wrapper(recipe: Any) -> "Callable[[Job], Job]":
+def _wrapper(recipe: Any) -> Callable[[Job], Job]:
     """Return a function that wraps a job for distillation or LoRA, as the recipe says, or returns it as it is.
 
     Raises:
@@ -49,7 +46,7 @@ def _wrapper(recipe: Any) -> "Callable[[Job], Job]":
     return (lambda job: lora.adapt(job, adaptation)) if adaptation else lambda job: job
 
 
-def _with_weights(job: "Job") -> "Job":
+def _with_weights(job: Job) -> Job:
     """Add a hash of the pretrained weights to the job's record of data."""
     if (params := job.pretrained) is None:
         return job

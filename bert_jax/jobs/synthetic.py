@@ -64,7 +64,7 @@ def stages_of(job: Job, recipe: Any) -> tuple[Stage, ...]:
     """Return a stage for each batch shape; one if the source has no `steps_by_shape`.
 
     Args:
-        job: the job, maybe on synthetic rows, of which epochs have no known number of steps.
+        job: the job, maybe on synthetic rows, whose epochs have no known number of steps.
         recipe: the recipe of `recipe_for_shapes` from which it was built.
     """
     source: Any = job.train_source

@@ -8,6 +8,7 @@ import numpy as np
 from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_list, as_pairs, positive
+from bert_jax.inference.padded_rows import padded_rows
 from bert_jax.inference.scoring import scores_of
 
 _LONG_TEXTS = 256  # texts whose windows are in memory together
@@ -83,9 +84,5 @@ class TextClassification(Pipeline):
             prompt = self.model.settings.prompt()
             ids = self.tokenizer.encode_batch([prompt + text for text in texts[start : start + _LONG_TEXTS]])
             rows, numbers = text_windows(ids, self.tokenizer.layout, max_length, doc_stride)
-            lengths = np.array([len(row) for row in rows])
-            mask = np.arange(lengths.max()) < lengths[:, None]
-            inputs = np.full(mask.shape, self.tokenizer.pad_id, np.int32)
-            inputs[mask] = np.concatenate(rows)
-            masks = {"token_type_ids": np.zeros_like(inputs), "attention_mask": mask.astype(np.int32)}
-            yield averaged(self._rows_of({"input_ids": inputs} | masks, "logits"), numbers, lengths)
+            logits = self._rows_of(padded_rows(rows, self.tokenizer.pad_id), "logits")
+            yield averaged(logits, numbers, np.array([len(row) for row in rows]))

@@ -9,6 +9,7 @@ import numpy as np
 from bert_jax.data.invalid_rows import InvalidRow
 from bert_jax.errors import InputError, TextError, did_you_mean
 from bert_jax.inference.base import TEXT_WINDOW, Pipeline, as_list, positive
+from bert_jax.inference.padded_rows import padded_rows
 from bert_jax.inference.scoring import scores_of
 from bert_jax.tasks.relation_extraction.data import entity_of
 from bert_jax.tasks.relation_extraction.markers import (
@@ -108,11 +109,7 @@ class RelationExtraction(Pipeline):
         logits = np.zeros((len(rows), config.num_labels), np.float32)
         for start in range(0, len(rows), TEXT_WINDOW):
             window = rows[start : start + TEXT_WINDOW]
-            lengths = np.array([len(row) for row in window])
-            mask = np.arange(lengths.max()) < lengths[:, None]
-            ids = np.full(mask.shape, self.tokenizer.pad_id, np.int32)
-            ids[mask] = np.fromiter(itertools.chain.from_iterable(window), np.int32)
-            inputs = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask.astype(np.int32)}
+            inputs = padded_rows(window, self.tokenizer.pad_id)
             logits[start : start + len(window)] = self._rows_of(inputs, "logits")
         return scores_of(config, logits, self.model.settings.activation)
 

@@ -9,6 +9,7 @@ from bert_jax.data.finetuning.windows import overlapping
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.base import Pipeline, as_texts
 from bert_jax.inference.entities import Pieces, entities_of, words_begin
+from bert_jax.inference.padded_rows import padded_rows
 from bert_jax.inference.scoring import softmax
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
@@ -89,7 +90,7 @@ class TokenClassification(Pipeline):
         windows = [(i, window) for i, (ids, _) in enumerate(encoded) for window in overlapping(len(ids), room)]
         if windows:
             rows = [[*layout.start, *encoded[i][0][window.start : window.stop], *layout.end] for i, window in windows]
-            for numbers, _, output in self._batches(self._padded(rows), ("logits",)):
+            for numbers, _, output in self._batches(padded_rows(rows, self.tokenizer.pad_id), ("logits",)):
                 assert output.logits is not None
                 for number, logits in zip(numbers, output.logits, strict=True):
                     i, window = windows[number]
@@ -100,10 +101,3 @@ class TokenClassification(Pipeline):
             Pieces(np.array(ids, np.int64), np.array(ranges, np.int64).reshape(-1, 2), share)
             for (ids, ranges), share in zip(encoded, scores, strict=True)
         ]
-
-    def _padded(self, rows: list[list[int]]) -> dict[str, np.ndarray]:
-        lengths = np.array([len(row) for row in rows])
-        mask = np.arange(lengths.max()) < lengths[:, None]
-        ids = np.full(mask.shape, self.tokenizer.pad_id, np.int32)
-        ids[mask] = np.concatenate([np.array(row, np.int32) for row in rows])
-        return {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask.astype(np.int32)}
