@@ -5,29 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.cli import shards
 from bert_jax.cli.output import print_scores, say
-from bert_jax.cli.verbs import Verbs, add_dtype, add_prompts, add_truncate_dim, add_verb
+from bert_jax.cli.signatures import Parameter, ParameterFlags, add_flag, flag_of, help_of, parameters
+from bert_jax.cli.verbs import UnusedParser, Verbs, add_verb, check_counts
 from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.entry import full_name
 
 if TYPE_CHECKING:
     from bert_jax.data.finetuning.tables import Columns
 
 
-# Options of question answering (`doc_stride` also for classifiers with windows): type, metavar and help.
-QUESTION_FLAGS: dict[str, tuple[type, str, str]] = {
-    "doc_stride": (
-        int,
-        "N",
-        "tokens from the start of one window to the start of the next (default: 128 for question answering, half "
-        "a window for "
-        "classifiers with --long windows)",
-    ),
-    "max_answer_length": (int, "N", "maximum number of tokens in an answer (default: 30)"),
-    "null_threshold": (
-        float,
-        "X",
-        "predict the empty answer if its score exceeds that of the best span by more than X (default: 0)",
-    ),
-}
+_RUNNER = ParameterFlags("bert_jax.evaluation.model_runner.open_runner", "batch_size", "max_seq_length", "dtype")
+_COMMON = ("batch_size", "max_seq_length", "dtype", "onnx")  # options that the models of all tasks have
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -37,9 +26,7 @@ def add_verbs(verbs: Verbs) -> None:
         "evaluate",
         run_evaluate,
         "evaluate a fine-tuned model on labelled data",
-        "Prints accuracy, F1 and Matthews correlation for classifiers; Pearson and Spearman correlation for "
-        "regressions and sentence embeddings; F1, precision and recall of entities for taggers, and of relations; "
-        "exact match and F1 of SQuAD for question answering.",
+        "Prints the metrics of the model's task.",
         """bert-jax evaluate --model runs/sst2/model --data dev.tsv
            bert-jax evaluate --model runs/sst2/model --data dev.tsv --report sst2.html
            bert-jax evaluate --model runs/conll2003/model --data test.txt
@@ -63,17 +50,11 @@ def add_verbs(verbs: Verbs) -> None:
         "--label-column",
         default="",
         metavar="NAME",
-        help="column of the label (default: the column used in training; if the model does not record it: 'tags' for "
-        "taggers, 'score' for embeddings, 'target' for encoder-decoders, otherwise 'label')",
+        help="column of the label (default: the column used in training or, if the model does not record it, that of "
+        "its task, such as 'label')",
     )
     evaluate.add_argument(
         "--label-separator", default="", metavar="C", help="separator of several labels in a cell (default: a comma)"
-    )
-    evaluate.add_argument(
-        "--tag-names",
-        metavar="NAME,NAME",
-        type=lambda names: tuple(names.split(",")),
-        help="names of the tags 0, 1, ... where the data has numbers for tags (default: the model's names)",
     )
     evaluate.add_argument(
         "--metrics", default="", metavar="NAME[,NAME]", help="metrics to compute (default: all that apply)"
@@ -81,9 +62,6 @@ def add_verbs(verbs: Verbs) -> None:
     evaluate.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     evaluate.add_argument(
         "--report", metavar="FILE.html", help="also write a report: errors by class, calibration, the worst mistakes"
-    )
-    predict.add_argument(
-        "--submission", action="store_true", default=None, help="write a GLUE submission: index and prediction, as .tsv"
     )
     predict.add_argument(
         "--out",
@@ -117,19 +95,16 @@ def _add_shared(parser: argparse.ArgumentParser, needs_data: bool) -> None:
         "--text-column",
         default="",
         metavar="NAME",
-        help="column of the text (default: the column used in training; if the model does not record it: 'sentence1' "
-        "for embeddings, 'context' for multiple choice, 'source' for encoder-decoders, otherwise 'sentence')",
+        help="column of the text (default: the column used in training or, if the model does not record it, that of "
+        "its task, such as 'sentence')",
     )
     add(
         "--pair-column",
         default="",
         metavar="NAME",
-        help="column of the second text; for multiple choice, column of the question or of the unfinished sentence "
-        "(default: the column used in training; if the model does not record it: 'sentence2' for embeddings, otherwise "
-        "none)",
+        help="column of the second text (default: the column used in training or, if the model does not record it, "
+        "that of its task, if it has one)",
     )
-    add("--entity-types", metavar="NAME,NAME", type=lambda names: tuple(names.split(",")),
-        help="types that a GLiNER finds (default of evaluate: those of the data)")  # fmt: skip
     add("--choice-columns", default="", metavar="NAME[,NAME]",
         help="columns of the choices, or one column of lists (default: 'choices')")  # fmt: skip
     add(
@@ -141,27 +116,41 @@ def _add_shared(parser: argparse.ArgumentParser, needs_data: bool) -> None:
     add("--encoding", default="", metavar="NAME",
         help="encoding of tables, such as cp1252 (default: UTF-8, or that of the byte order mark)")  # fmt: skip
     add("--no-header", action="store_true", help="the table has no header; columns are named by their number, from 0")
-    add("--batch-size", type=int, default=32, metavar="N", help="rows in a forward pass (default: %(default)s)")
-    add("--max-seq-length", type=int, default=0, metavar="N",
-        help="maximum number of tokens in a sequence; longer texts are cut or windowed (default: the model's "
-             "limit)")  # fmt: skip
-    add_dtype(parser)
+    _RUNNER.declare(parser)
     add("--onnx", metavar="FILE",
         help="ONNX file of the model by `bert-jax export`, to be run by onnxruntime in place of JAX")  # fmt: skip
-    vectors = parser.add_argument_group("sentence embeddings and cross-encoders")
-    add_prompts(vectors)
-    add_truncate_dim(vectors)
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--strict", action="store_const", dest="invalid_rows", const="strict", default="strict",
         help="if there are invalid rows, exit with an error that names the first and counts all (default)")  # fmt: skip
     rules.add_argument("--skip", action="store_const", dest="invalid_rows", const="skip",
         help="skip invalid rows: name and count them; `predict` writes empty predictions for them")  # fmt: skip
-    questions = parser.add_argument_group("question answering")
-    for name, (kind, metavar, what) in QUESTION_FLAGS.items():
-        questions.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=what)
-    parser.add_argument("--long", choices=("cut", "windows"), dest="long_texts",
-        help="classifiers: cut texts over --max-seq-length (the default), or average the logits of overlapping "
-        "windows")  # fmt: skip
+    if isinstance(parser, UnusedParser):
+        return
+    groups: dict[str, Any] = {}
+    for name, parameters_of in _task_options().items():
+        title = ", ".join(parameters_of).replace("_", " ")
+        group = groups[title] = groups.get(title) or parser.add_argument_group(title)
+        add_flag(group, name, _merged(parameters_of), unset=True)
+
+
+def _task_options() -> dict[str, dict[str, Parameter]]:
+    """Return the options that the models of some tasks have: name -> task -> parameter of its evaluator."""
+    found: dict[str, dict[str, Parameter]] = {}
+    for task, entry in TASKS.items():
+        for reference in entry.evaluators.values():
+            for name, parameter in parameters(full_name(reference)).items():
+                if name not in _COMMON:
+                    found.setdefault(name, {})[task] = parameter
+    return found
+
+
+def _merged(parameters_of: dict[str, Parameter]) -> Parameter:
+    """Return the parameter of one name of several tasks as one, with the meaning that it has for each."""
+    first, *others = parameters_of.values()
+    if all(other == first for other in others):
+        return first
+    meanings = (f"{task.replace('_', ' ')}: {help_of(each)}" for task, each in parameters_of.items())
+    return first._replace(default=None, meaning="; ".join(meanings))
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
@@ -217,30 +206,16 @@ def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> 
     )  # fmt: skip
 
 
-# Option of one task's models -> what such a model does.
-_TASK_OPTIONS = {
-    "submission": "classifies texts",
-    "long_texts": "classifies texts",
-    "tag_names": "tags words",
-    "entity_types": "finds entities of named types",
-    "prompt": "embeds or classifies texts",
-    "prompt_name": "embeds or classifies texts",
-    "truncate_dim": "embeds texts",
-} | dict.fromkeys(QUESTION_FLAGS, "answers questions")
-
-
 def _running(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options for the model's evaluator. Raises InputError where one is for a model of another task."""
     from bert_jax import evaluation
 
-    if args.batch_size < 1:
-        raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
-    given = {name: value for name in _TASK_OPTIONS if (value := getattr(args, name, None)) is not None}
+    check_counts(args, "batch_size")
+    options = _task_options()
+    given = {name: value for name in options if (value := getattr(args, name, None)) is not None}
     if given:
-        for name in given.keys() - {*evaluation.evaluator_class(args.model).options}:
-            raise InputError(
-                f"--{name.replace('_', '-')}: expected a model that {_TASK_OPTIONS[name]}, found a model that does not"
-            )
-    for name in ("batch_size", "max_seq_length", "dtype", "onnx", "invalid_rows"):
-        given[name] = getattr(args, name)
-    return given | {"skipping": "--skip"}
+        evaluator = evaluation.evaluator_class(args.model)
+        for name in given.keys() - parameters(full_name(evaluator)).keys():
+            tasks = " or ".join(options[name]).replace("_", " ")
+            raise InputError(f"{flag_of(name)}: expected a model for {tasks}, found one for {evaluator.head}")
+    return given | _RUNNER.values(args) | {"onnx": args.onnx, "invalid_rows": args.invalid_rows, "skipping": "--skip"}

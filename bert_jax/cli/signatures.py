@@ -10,19 +10,26 @@ import functools
 import importlib.machinery
 import importlib.util
 import re
+from collections.abc import Callable, Iterator
 from importlib.abc import InspectLoader
 from typing import Any, NamedTuple
 
 from bert_jax.cli.verbs import UnusedParser
 
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
 # Annotation -> type and metavar of a flag; argparse makes a metavar of None from the flag.
-_TYPES: dict[str, tuple[type, str | None]] = {
+_TYPES: dict[str, tuple[Callable[[str], Any], str | None]] = {
     "str": (str, None),
     "int": (int, "N"),
     "float": (float, "X"),
     "bool": (bool, None),
     "PathLike": (str, "PATH"),
     "storage.PathLike": (str, "PATH"),
+    "Sequence[str]": (_names, "NAME[,NAME]"),
 }
 
 
@@ -30,14 +37,14 @@ class Parameter(NamedTuple):
     """A parameter of a function, or a field of a dataclass.
 
     Attributes:
-        type: str, int, float or bool; None may be a value too.
+        type: str, int, float, bool, or the function that reads a list of names; None may be a value too.
         metavar: the word for a value in help; None = the name of the flag.
         choices: the values of a `Literal`; None = any value of the type.
         default: the default.
         meaning: its entry in the docstring's section Args or Attributes.
     """
 
-    type: type
+    type: Callable[[str], Any]
     metavar: str | None
     choices: tuple[Any, ...] | None
     default: Any
@@ -67,7 +74,7 @@ class ParameterFlags:
         for name, parameter in self._parameter_of.items():
             if parameter not in known:
                 raise TypeError(f"{self._function}: expected a parameter {parameter!r} with a default, found none")
-            _add_flag(parser, _flag(name), known[parameter], self._unset)
+            add_flag(parser, name, known[parameter], self._unset)
 
     def values(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the parameters with the values of their flags, without those that are None."""
@@ -76,31 +83,34 @@ class ParameterFlags:
 
     def given(self, args: argparse.Namespace) -> list[str]:
         """Return the flags that are not None."""
-        return [_flag(name) for name in self._parameter_of if getattr(args, name) is not None]
+        return [flag_of(name) for name in self._parameter_of if getattr(args, name) is not None]
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """Return the flag of a parameter."""
     return f"--{name.replace('_', '-')}"
 
 
-def _add_flag(parser: Any, flag: str, parameter: Parameter, unset: bool) -> None:
+def add_flag(parser: Any, name: str, parameter: Parameter, unset: bool) -> None:
+    """Declare the flag of a parameter; `unset`: as of `ParameterFlags`."""
+    flag = flag_of(name)
     default = None if unset else parameter.default
     if parameter.type is bool:
         action = argparse.BooleanOptionalAction if parameter.default else "store_true"
-        parser.add_argument(flag, action=action, default=default, help=_help(parameter))
+        parser.add_argument(flag, action=action, default=default, help=help_of(parameter))
         return
     kind, metavar, choices, _, _ = parameter
-    parser.add_argument(flag, type=kind, default=default, choices=choices, metavar=metavar, help=_help(parameter))
+    parser.add_argument(flag, type=kind, default=default, choices=choices, metavar=metavar, help=help_of(parameter))
 
 
-def _help(parameter: Parameter) -> str:
-    """Return the meaning as the help of a flag, which cannot say None or "" but can be left out."""
+def help_of(parameter: Parameter) -> str:
+    """Return the meaning as the help of a flag, which cannot say None, "" or () but can be left out."""
     text, default = parameter.meaning.removeprefix("whether to ").rstrip("."), parameter.default
     if parameter.type is float and default is not None:
         default = f"{default:g}"
-    if default in (None, "") and (said := re.search(r'[;.] (?:None|"") (?:means|=) ([^;.]+)', text)):
+    if default in (None, "", ()) and (said := re.search(r'[;.] (?:None|""|\(\)) (?:means|=) ([^;.]+)', text)):
         text, default = text.replace(said[0], ""), said[1]
-    if default not in (None, "") and parameter.type is not bool:
+    if default not in (None, "", ()) and parameter.type is not bool:
         text += f" (default: {default})"
     return text.replace("%", "%%")
 
@@ -110,31 +120,100 @@ def parameters(function: str) -> dict[str, Parameter]:
     """Return the parameters of a function that have a default and a type that a word of a command line can have.
 
     Args:
-        function: `package.module.function`, `package.module.Class.method`, or a dataclass, whose fields are returned.
+        function: `package.module.function`, `package.module.Class.method`, a dataclass, whose fields are returned, or
+            another class: the parameters of its constructor, and of those of its bases to which it passes others on.
 
     Raises:
         ModuleNotFoundError: there is no such module.
         TypeError: the module does not define the function.
     """
-    source, names = _source(function)
-    node: Any = (module := ast.parse(source))
-    for name in names:
-        node = next((child for child in node.body if getattr(child, "name", None) == name), None)
-        if node is None:
-            raise TypeError(f"{function}: expected a function that its module defines, found none")
-    assigned = {ast.unparse(child.targets[0]): child.value for child in module.body if isinstance(child, ast.Assign)}
-    meanings, found = _meanings(ast.get_docstring(node) or ""), {}
-    for name, annotation, default in _declared(node):
-        kind = _type(assigned.get(ast.unparse(annotation), annotation))
-        with contextlib.suppress(NameError):  # a default that is computed
-            if kind is not None:
-                value = _constant(assigned.get(ast.unparse(default), default))
-                found[name] = Parameter(*kind, value, meanings.get(name, ""))
+    module, names = _module(function)
+    node = module.defined(names)
+    if node is None:
+        raise TypeError(f"{function}: expected a function that its module defines, found none")
+    found: dict[str, Parameter] = {}
+    for inner, signature, docstring in _signatures(module, node):
+        meanings = _meanings(docstring)
+        for name, annotation, default in _declared(signature):
+            kind = _type(inner.resolved(annotation))
+            with contextlib.suppress(NameError):  # a default that is computed
+                if kind is not None and name not in found:
+                    found[name] = Parameter(*kind, inner.constant(default), meanings.get(name, ""))
     return found
 
 
-def _source(function: str) -> tuple[str, list[str]]:
-    """Return the source of the module of a function, and the names below the module."""
+def _signatures(module: "_Module", node: Any) -> Iterator[tuple["_Module", Any, str]]:
+    """Yield the function, the dataclass or the constructors of the class, with their modules and docstrings."""
+    has_fields = isinstance(node, ast.ClassDef) and any(
+        word in ast.unparse(each)
+        for each in (*node.decorator_list, *node.bases)
+        for word in ("dataclass", "NamedTuple")
+    )
+    if has_fields or not isinstance(node, ast.ClassDef):
+        yield module, node, ast.get_docstring(node) or ""
+        return
+    functions = (child for child in node.body if isinstance(child, ast.FunctionDef))
+    constructor = next((child for child in functions if child.name == "__init__"), None)
+    if constructor is not None:
+        yield module, constructor, ast.get_docstring(node) or ""
+        if constructor.args.kwarg is None:
+            return
+    for base in node.bases:
+        inner, names = module.imported(ast.unparse(base))
+        if (above := inner.defined(names)) is not None:
+            yield from _signatures(inner, above)
+
+
+class _Module:
+    """The source of a module, parsed."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self._name, self._body = name, ast.parse(source).body
+        self._values = {ast.unparse(each.targets[0]): each.value for each in self._body if isinstance(each, ast.Assign)}
+
+    def defined(self, names: list[str]) -> Any:
+        """Return the class or function of a name, or of one in a class; None where the module does not define it."""
+        found: Any = None
+        for name in names:
+            children = self._body if found is None else found.body
+            found = next((child for child in children if getattr(child, "name", None) == name), None)
+            if found is None:
+                return None
+        return found
+
+    def imported(self, name: str) -> tuple["_Module", list[str]]:
+        """Return the module that a name comes from, and the name there: this module, if it is not imported."""
+        for line in (each for each in self._body if isinstance(each, ast.ImportFrom)):
+            for alias in line.names:
+                if (alias.asname or alias.name) == name:
+                    package = self._name.rpartition(".")[0]
+                    source = importlib.util.resolve_name("." * line.level + (line.module or ""), package)
+                    return _module(f"{source}.{alias.name}")
+        return self, [name]
+
+    def resolved(self, expression: ast.expr) -> ast.expr:
+        """Return an expression, or what the module assigns to it, where it is a name."""
+        return self._values.get(ast.unparse(expression), expression)
+
+    def constant(self, expression: ast.expr) -> Any:
+        """Return the value of an expression of constants, such as `2 << 20`, or of the default of a class's field.
+
+        Raises:
+            NameError: it needs another name.
+        """
+        if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
+            module, names = self.imported(expression.value.id)
+            owner = module.defined(names)
+            for name, _, default in _declared(owner) if isinstance(owner, ast.ClassDef) else ():
+                if name == expression.attr:
+                    return module.constant(default)
+        code = compile(ast.Expression(self.resolved(expression)), "default", "eval")
+        return eval(code, {"__builtins__": {}})
+
+
+@functools.cache
+def _module(function: str) -> tuple[_Module, list[str]]:
+    """Return the module of a function, and the names below the module."""
     package, *names = function.split(".")
     spec = importlib.util.find_spec(package)
     while spec and names and spec.submodule_search_locations:
@@ -145,7 +224,7 @@ def _source(function: str) -> tuple[str, list[str]]:
         spec, names = inner, names[1:]
     if spec is None or not isinstance(spec.loader, InspectLoader) or not (source := spec.loader.get_source(spec.name)):
         raise ModuleNotFoundError(f"{function}: expected a module with source, found none")
-    return source, names
+    return _Module(spec.name, source), names
 
 
 def _declared(node: Any) -> list[tuple[str, ast.expr, ast.expr]]:
@@ -159,12 +238,7 @@ def _declared(node: Any) -> list[tuple[str, ast.expr, ast.expr]]:
     return [(arg.arg, arg.annotation, default) for arg, default in defaults if arg.annotation and default]
 
 
-def _constant(expression: ast.expr) -> Any:
-    """Return the value of a constant expression, such as `2 << 20`. Raises NameError for one with names."""
-    return eval(compile(ast.Expression(expression), "default", "eval"), {"__builtins__": {}})
-
-
-def _type(annotation: ast.expr) -> tuple[type, str | None, tuple[Any, ...] | None] | None:
+def _type(annotation: ast.expr) -> tuple[Callable[[str], Any], str | None, tuple[Any, ...] | None] | None:
     """Return type, metavar and choices of an annotation; None for a type that a command line cannot have."""
     if isinstance(annotation, ast.BinOp) and ast.unparse(annotation.right) == "None":
         return _type(annotation.left)

@@ -49,14 +49,14 @@ class Evaluator(abc.ABC):
         model_dir: a directory in the Hugging Face layout.
         onnx: an ONNX file of the model by `bert_jax.export`, whose outputs are taken instead of those of JAX; None =
             none.
-        options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
+        options: arguments of `bert_jax.evaluation.model_runner.open_runner`. Parameters that a subclass adds, of types
+            str, int, float, bool or Sequence[str], become flags of `bert-jax evaluate` and `predict`.
 
     Raises:
         InputError: the directory holds a model with another head, or an option does not fit it.
 
     Attributes:
         head: the head of the models that the class evaluates.
-        options: names of the arguments that the class takes besides the common ones.
         formats: name endings of the files that `predict` writes.
         default_columns: the columns of a table, where neither the caller nor the model names them.
         noun: the word for a row in messages.
@@ -66,7 +66,6 @@ class Evaluator(abc.ABC):
     """
 
     head: ClassVar[str]
-    options: ClassVar[tuple[str, ...]] = ()
     formats: ClassVar[tuple[str, ...]] = FORMATS
     default_columns: ClassVar[Columns] = Columns()
     noun: ClassVar[str] = "row"
@@ -91,6 +90,10 @@ class Evaluator(abc.ABC):
     def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
         """Return the caller's columns, completed with those that the model remembers, and with the default ones."""
         return given.filled(read_remembered(model_dir).columns).filled(cls.default_columns)
+
+    @classmethod  # noqa: B027 (most classes have nothing to refuse)
+    def check_evaluate(cls, **options: Any) -> None:
+        """Raise InputError where `options` of the class are not for `evaluate`, before the model is opened."""
 
     @classmethod
     def check_predict(cls, out: storage.PathLike, invalid_rows: str, **options: Any) -> None:
@@ -179,6 +182,7 @@ def evaluate(
         page.check_path(report)
     storage.check_output(report or "", data)
     kind = evaluator_class(model_dir)
+    kind.check_evaluate(**options)
     columns = kind.columns(model_dir, columns)
     model = kind(model_dir, **options)
     invalid = InvalidRows(table_name(data), invalid_rows, kind.noun, skipping)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
@@ -88,7 +88,7 @@ def open_runner(
     *,
     batch_size: int = 32,
     max_seq_length: int = 0,
-    dtype: str = "auto",
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto",
     prompt_name: str | None = None,
     prompt: str | None = None,
     truncate_dim: int | None = None,
@@ -99,8 +99,8 @@ def open_runner(
         model_dir: a directory in the Hugging Face layout.
         head: one of `bert_jax.modeling.HEADS`.
         batch_size: rows of a batch; rounded up to a multiple of the number of devices.
-        max_seq_length: the longest sequence in tokens; 0 = the model's own limit.
-        dtype: the dtype of matrix products: float32, bfloat16, or auto (bfloat16 on accelerators, float32 on CPU).
+        max_seq_length: the longest sequence in tokens; longer texts are cut or windowed; 0 = the model's own limit.
+        dtype: the dtype of matrix products; auto is bfloat16 on accelerators and float32 on CPU.
         prompt_name: for sentence embeddings and cross-encoders, the name of the model's prompt to put before texts;
             None = its default, "" = none.
         prompt: the text of the prompt, instead of a name.

@@ -45,3 +45,8 @@ class TaskEntry:
 def load_reference(reference: Reference) -> Any:
     """Return the object of a reference."""
     return import_object(reference) if isinstance(reference, str) else reference
+
+
+def full_name(reference: Reference) -> str:
+    """Return `package.module.name` of a reference."""
+    return reference if isinstance(reference, str) else f"{reference.__module__}.{reference.__qualname__}"

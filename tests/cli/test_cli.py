@@ -427,9 +427,11 @@ def test_the_console_script_is_installed():
 
 def test_only_a_classifier_writes_a_submission(models, capsys, tmp_path):
     command = ["predict", "--data", "pairs.tsv", "--out", tmp_path / "out.tsv", "--submission"]
-    assert "--submission: expected a model that classifies texts, found a model that does not" in refused(
+    assert "--submission: expected a model for classification, found one for sentence_embedding" in refused(
         capsys, *command, "--model", models["sentence_embedding"]
     )
+    evaluate = ["evaluate", "--data", "pairs.tsv", "--model", models["sequence_classification"], "--submission"]
+    assert "submission: expected with predict, which writes it, found with evaluate" in refused(capsys, *evaluate)
     (tmp_path / "rows.tsv").write_text("sentence\na good film\na bad film\n")
     command[2] = tmp_path / "rows.tsv"
     run(capsys, *command, "--model", models["sequence_classification"])

@@ -94,7 +94,7 @@ COMMANDS = {
         ["{0}/sequence_classification", LONG],
         ["{0}/sequence_classification", "the \udcff"],
         ["{0}/sequence_classification", "--file", "{0}/lines.jsonl", "--skip"],
-        ["{0}/sequence_classification", "--file", "{0}/lines.jsonl", "--field", ESCAPES, "--long", "cut"],
+        ["{0}/sequence_classification", "--file", "{0}/lines.jsonl", "--field", ESCAPES, "--long-texts", "cut"],
     ],
     "config": [["{0}/recipe.py"], [ESCAPES], ["{0}/recipe.py", ESCAPES]],
     "convert": [["{0}/masked_lm", f"{{0}}/converted{ESCAPES}", "--tensors"], ["{0}/absent", "{0}/x"]],

@@ -12,9 +12,12 @@ from bert_jax.cli import build_parser
 from bert_jax.cli.signatures import ParameterFlags, parameters
 from bert_jax.cli.verbs import UnusedParser, Verbs
 from bert_jax.errors import InputError
+from bert_jax.lazy import import_object
+from bert_jax.tasks import TASKS
 from bert_jax.tasks.embedding.hard_negatives import MiningOptions
 from bert_jax.tasks.embedding.search.corpus_search import CorpusSearch
 from bert_jax.tasks.embedding.search.evaluation import evaluate_search
+from bert_jax.tasks.entry import full_name
 from bert_jax.tasks.masked_diffusion.generation import TextGeneration
 from bert_jax.tasks.masked_diffusion.unmasking import Unmasking
 from bert_jax.tasks.question_answering.pipeline import QuestionAnswering
@@ -79,10 +82,11 @@ def test_the_source_says_what_the_function_says(function):
 
 def test_a_module_is_read_and_not_imported(outside):
     read = parameters("outside.module.run")
-    assert [*read] == ["limit", "size", "share", "path", "quick"]
+    assert [*read] == ["limit", "size", "share", "path", "quick", "names"]
     assert read["limit"][:4] == (int, "N", None, 7) and read["limit"].meaning == "most rows, 100% of them."
     assert read["size"][:4] == (str, None, ("small", "large"), "small")
     assert read["share"][:4] == (float, "X", None, None)
+    assert read["names"].type("a,b") == ("a", "b") and read["names"].default == ()
     assert read["path"][:4] == (str, "PATH", None, "") and read["path"].meaning == ""
     assert "outside" not in sys.modules
 
@@ -108,15 +112,15 @@ def test_flags_and_their_values(outside):
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
-        ("outside.module.run", TypeError, "expected a parameter 'names' with a default, found none"),
+        ("outside.module.run", TypeError, "expected a parameter 'bound' with a default, found none"),
         ("outside.module.walk", TypeError, "expected a function that its module defines"),
         ("no_such_package.run", ModuleNotFoundError, "expected a module with source"),
     ],
 )
 def test_what_the_source_does_not_have_is_refused(outside, function, error, message):
     with pytest.raises(error, match=message):
-        ParameterFlags(function, "names").declare(argparse.ArgumentParser())
-    ParameterFlags(function, "names").declare(UnusedParser())
+        ParameterFlags(function, "bound").declare(argparse.ArgumentParser())
+    ParameterFlags(function, "bound").declare(UnusedParser())
 
 
 def test_only_the_flags_of_the_verb_are_declared():
@@ -132,6 +136,23 @@ def test_a_verb_has_one_module():
     verbs.add("tag", "find entities")
     with pytest.raises(InputError, match="verb 'tag': expected a new name"):
         verbs.add("tag", "find entities")
+
+
+EVALUATORS = sorted({full_name(each) for entry in TASKS.values() for each in entry.evaluators.values()})
+
+
+@pytest.mark.parametrize("name", EVALUATORS)
+def test_a_class_has_the_parameters_of_its_constructor_and_of_its_bases(name):
+    read, evaluator, expected = parameters(name), import_object(name), {}
+    for base in evaluator.__mro__:
+        if "__init__" in vars(base):
+            signature = inspect.signature(base.__init__).parameters.values()
+            keywords = [each for each in signature if each.kind is inspect.Parameter.KEYWORD_ONLY]
+            expected = {each.name: each.default for each in keywords} | expected
+            if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in signature):
+                break
+    assert {name: parameter.default for name, parameter in read.items()} == expected
+    assert all(parameter.meaning for parameter in read.values())
 
 
 def test_options_are_those_of_a_dataclass():

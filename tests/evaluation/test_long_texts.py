@@ -129,11 +129,11 @@ def test_every_text_is_scored_once_and_alike_everywhere(place, tuned, tmp_path, 
         [answer["score"] for answer in answers], [row["scores"][row["label"]] for row in rows], atol=1e-5
     )
     (tmp_path / "texts.txt").write_text("\n".join(texts))
-    command = ["classify", str(model), "--json", "--file", str(tmp_path / "texts.txt"), "--long", "windows"]
+    command = ["classify", str(model), "--json", "--file", str(tmp_path / "texts.txt"), "--long-texts", "windows"]
     assert main([*command, "--doc-stride", "7"]) == 0
     asked = [json.loads(line)["scores"][0] for line in capsys.readouterr().out.splitlines()]
     np.testing.assert_allclose([row["score"] for row in asked], [answer["score"] for answer in answers], atol=1e-6)
-    command = ["--model", str(model), "--data", dev, "--long", "windows", "--doc-stride", "7"]
+    command = ["--model", str(model), "--data", dev, "--long-texts", "windows", "--doc-stride", "7"]
     assert main(["evaluate", "--json", *command]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(scores["accuracy"])
     cut = evaluation.evaluate(model, dev, COLUMNS)
@@ -198,5 +198,5 @@ def test_what_does_not_fit(place, tuned, tmp_path, capsys):
         pipe({"text": "a", "text_pair": "b"}, windows=True)
     with pytest.raises(InputError, match=r"a doc_stride of at least 0 .* of 4 to 16 tokens"):
         pipe("a", windows=True, doc_stride=-1)
-    assert main(["classify", model, "a cat", "--long", "windows", "--labels", "a,b"]) == 2
-    assert "--long: expected no --long with --labels" in capsys.readouterr().err
+    assert main(["classify", model, "a cat", "--long-texts", "windows", "--labels", "a,b"]) == 2
+    assert "--long-texts: expected no --long-texts with --labels" in capsys.readouterr().err

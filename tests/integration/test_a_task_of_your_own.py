@@ -32,6 +32,30 @@ PAGE = (ROOT / "docs" / "extend.md").read_text().partition("\n## A loss of your 
 FOCAL, USE_FOCAL, ORDINAL, USE_ORDINAL, PROJECT, COMMANDS = re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)[:6]
 MODULES = {"focal_classification": FOCAL, "ordinal_regression": ORDINAL}
 PACKAGES = ("recipes", "inference", "evaluation.driver", "training.loop")  # each asks for the tasks
+STRICT = '''
+import dataclasses, math
+
+import bert_jax
+from ordinal_regression import ORDINAL, OrdinalEvaluator
+
+
+class Strict(OrdinalEvaluator):
+    """Grades above a probability.
+
+    Args:
+        share: the probability that is high enough.
+    """
+
+    def __init__(self, model_dir, *, share: float = 0.5, **options):
+        super().__init__(model_dir, **options)
+        self.least = math.log(share / (1 - share)) if share < 1 else math.inf
+
+    def answer(self, output):
+        return super().answer(output - self.least)
+
+
+bert_jax.register_task(dataclasses.replace(ORDINAL, evaluators={Strict.head: Strict}))
+'''
 GOOD = ("cat", "dog", "bird", "fish")  # the more of these, the higher the grade
 OTHERS = ("the", "a", "house", "tree", "old", "young")
 
@@ -279,6 +303,25 @@ def test_invalid_input_is_answered_in_one_line(trained, files, installed, capsys
         recipes.resolve(recipes.load_recipe("ordinal_regression", ["data.grades=('1',)"]))
     assert main(["grade", str(files / "path/to/bert"), "a dog"]) == 2
     assert "needs a trained sequence_classification head" in capsys.readouterr().err
+
+
+def test_arguments_of_an_evaluator_are_flags(trained, files, installed, capsys, tmp_path, monkeypatch):
+    (tmp_path / "strict_grades.py").write_text(STRICT)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("strict_grades")
+    with pytest.raises(SystemExit):
+        main(["predict", "--help"])
+    assert "--share X the probability that is high enough (default: 0.5)" in " ".join(capsys.readouterr().out.split())
+    grades = {}
+    for share in ("0.5", "1"):
+        out = str(tmp_path / f"{share}.jsonl")
+        data = ["--data", str(files / "held_out.csv"), "--out", out]
+        assert not main(["predict", "--model", str(trained[0]), *data, "--share", share])
+        grades[share] = [json.loads(line)["grade"] for line in Path(out).read_text().splitlines()]
+    assert set(grades["1"]) == {"1"} and len(set(grades["0.5"])) > 2
+    assert main(["evaluate", "--model", str(trained[0]), *data[:2], "--null-threshold", "1"]) == 2
+    expected = "--null-threshold: expected a model for question answering, found one for sequence_classification"
+    assert expected in capsys.readouterr().err
 
 
 def test_without_the_file_it_is_refused(trained, forgotten):

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,10 +39,13 @@ class ClassificationEvaluator(TableEvaluator):
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        long_texts: one of `bert_jax.data.finetuning.features.LONG_TEXTS`: how texts longer than a row are read.
-        doc_stride: tokens between the windows of a long text; 0 = half of the tokens that a row has room for.
-        submission: whether `predict` writes a submission to GLUE: a `.tsv` with the columns `index` and `prediction`
-            (the label or the number), and an answer for every row, including empty texts.
+        long_texts: what is done with texts over max_seq_length: they are cut, or the logits of overlapping windows are
+            averaged.
+        doc_stride: tokens from the start of a window of a long text to that of the next; 0 = half a window.
+        submission: whether to write, by `predict`, a submission to GLUE: a `.tsv` with the columns `index` and
+            `prediction` (the label or the number), and an answer for every row, including empty texts.
+        prompt_name: the name of the model's prompt to put before texts; None = the model's default; "" = no prompt.
+        prompt: the text of the prompt, instead of a name.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
@@ -50,22 +53,23 @@ class ClassificationEvaluator(TableEvaluator):
     """
 
     head = HEAD
-    options = ("submission", "long_texts", "doc_stride", "prompt_name", "prompt")
     task: ClassificationTask
 
     def __init__(
         self,
         model_dir: storage.PathLike,
         *,
-        long_texts: str = "cut",
+        long_texts: Literal["cut", "windows"] = "cut",
         doc_stride: int = 0,
         submission: bool = False,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
         **options: Any,
     ):
         if long_texts not in LONG_TEXTS or doc_stride < 0:
             expected = f"expected long_texts of {' or '.join(LONG_TEXTS)} and a doc_stride of at least 0"
             raise InputError(f"{expected}, found {long_texts!r} and {doc_stride}")
-        super().__init__(model_dir, **options)
+        super().__init__(model_dir, prompt_name=prompt_name, prompt=prompt, **options)
         config = self.runner.config
         if config.problem_type == "regression" and config.num_labels > 1:
             raise InputError(f"{model_dir}: expected a regression with one output, found {config.num_labels}")
@@ -88,6 +92,12 @@ class ClassificationEvaluator(TableEvaluator):
             raise InputError(f"{out}: expected a file named .tsv for a submission to GLUE")
         if submission and invalid_rows == "skip":
             raise InputError("--skip: expected none with --submission, which has an answer for every row")
+
+    @classmethod
+    def check_evaluate(cls, *, submission: bool = False, **options: Any) -> None:
+        """Check the options as `Evaluator.check_evaluate` does; only `predict` writes a submission."""
+        if submission:
+            raise InputError("submission: expected with predict, which writes it, found with evaluate")
 
     @property
     def header(self) -> Sequence[str]:

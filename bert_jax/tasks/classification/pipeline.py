@@ -51,7 +51,7 @@ class TextClassification(Pipeline):
         single = isinstance(texts, (str, dict))
         first, second = as_pairs([texts] if single else as_list(texts))
         if windows and second is not None:
-            raise InputError("windows: expected single texts, found pairs; use truncation (--long cut) for them")
+            raise InputError("windows: expected single texts, found pairs; use truncation (--long-texts cut) for them")
         limit = self.model.max_length
         if doc_stride < 0 or (max_length and not 4 <= max_length <= limit):
             raise InputError(

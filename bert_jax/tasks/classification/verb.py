@@ -32,10 +32,10 @@ def add_verbs(verbs: Verbs) -> None:
            cat reviews.txt | bert-jax classify runs/sst2/model --json
            bert-jax classify runs/mnli/model "the match ended in a draw" --labels sport,politics""",
     )
-    classify.add_argument("--long", choices=("cut", "windows"), dest="long_texts",
+    classify.add_argument("--long-texts", choices=("cut", "windows"),
         help="what to do with texts over the model's limit: cut them, or average the logits of overlapping windows "
         "(default: an error)")  # fmt: skip
-    _WINDOWS.declare(classify.add_argument_group("windows (--long windows)"))
+    _WINDOWS.declare(classify.add_argument_group("windows (--long-texts windows)"))
     zero_shot = classify.add_argument_group("zero-shot classification")
     zero_shot.add_argument("--labels", metavar="NAME,NAME",
         help="classes to choose from; needs an entailment (NLI) model")  # fmt: skip
@@ -62,7 +62,7 @@ def _classify(args: argparse.Namespace) -> None:
         return pipe(texts, top_k=None, **how, **_WINDOWS.values(args))
 
     if args.labels and args.long_texts:
-        raise InputError("--long: expected no --long with --labels, which classifies pairs of texts")
+        raise InputError("--long-texts: expected no --long-texts with --labels, which classifies pairs of texts")
     task, ask = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
     for text, scores in answers_of(args, task, ask):
         if args.json:

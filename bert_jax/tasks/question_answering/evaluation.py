@@ -43,7 +43,7 @@ class QuestionAnsweringEvaluator(Evaluator):
     Args:
         model_dir: a directory in the Hugging Face layout.
         max_seq_length: tokens of a window; 0 = 384, or the model's own limit if that is less.
-        doc_stride: as in `bert_jax.tasks.question_answering.windows.Limits`.
+        doc_stride: tokens of the context from the start of a window to that of the next.
         max_query_length: tokens of a question; 0 = 64, or half of the window if that is less.
         max_answer_length: the most tokens of an answer.
         n_best: the number of the most likely starts, and of ends, of a window to combine; 0 = all.
@@ -55,7 +55,6 @@ class QuestionAnsweringEvaluator(Evaluator):
     """
 
     head = HEAD
-    options = ("doc_stride", "max_answer_length", "null_threshold")
     formats = (".json",)
     noun = "question"
     task: QuestionAnsweringTask

@@ -40,13 +40,12 @@ class TokenClassificationEvaluator(Evaluator):
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        tag_names: the names of the classes, in their order, where tags in the evaluation data are numbers; () = the
-            model's names.
+        tag_names: names of the tags 0, 1, ... where the data to evaluate on has numbers for tags; () = the model's
+            names.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
     """
 
     head = HEAD
-    options = ("tag_names",)
     formats = (".jsonl", ".conll", CONLL_U_FORMAT, ".txt", ".tsv")
     noun = "sentence"
     task: TokenClassificationTask
@@ -61,9 +60,13 @@ class TokenClassificationEvaluator(Evaluator):
         return TokenClassificationTask(model, model.config.label_names, ())
 
     @classmethod
-    def check_predict(cls, out: storage.PathLike, invalid_rows: str, **options: Any) -> None:
+    def check_predict(
+        cls, out: storage.PathLike, invalid_rows: str, *, tag_names: Sequence[str] = (), **options: Any
+    ) -> None:
         """Check the arguments as `Evaluator.check_predict` does; CoNLL cannot represent a missing prediction."""
         super().check_predict(out, invalid_rows)
+        if tag_names:
+            raise InputError("tag_names: expected with evaluate, which reads tags, found with predict")
         if not _is_json(out) and invalid_rows == "skip":
             raise InputError(
                 f"{out}: expected a file named .jsonl with --skip, as CoNLL cannot say that an answer is missing"

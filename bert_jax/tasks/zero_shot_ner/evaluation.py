@@ -24,12 +24,11 @@ class ZeroShotNerEvaluator(Evaluator):
 
     Args:
         model_dir: a directory of a GLiNER.
-        entity_types: the types to find; () = those of the evaluation data, which `predict` does not have.
+        entity_types: the types to find; `predict` needs them; () = those of the data to evaluate on.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
     """
 
     head = HEAD
-    options = ("entity_types",)
     formats = (".jsonl",)
     noun = "text"
     task: ZeroShotNerTask

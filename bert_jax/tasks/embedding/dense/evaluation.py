@@ -24,12 +24,29 @@ class SentenceEmbeddingEvaluator(Evaluator):
     The similarity is the one that the model's files name, by default cosine. `predict` writes one object per row to a
     `.jsonl` file: `text`, `pair` and `score`. A table has a header and a column `score`. Columns copied from the data
     come first.
+
+    Args:
+        model_dir: a directory in the Hugging Face layout.
+        prompt_name: the name of the model's prompt to put before texts; None = the model's default; "" = no prompt.
+        prompt: the text of the prompt, instead of a name.
+        truncate_dim: the number of leading dimensions of each vector to keep; None = as in the model's files.
+        options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
     """
 
     head = HEAD
-    options = ("prompt_name", "prompt", "truncate_dim")
     default_columns = Columns("sentence1", "sentence2", "score")
     task: SentenceEmbeddingTask
+
+    def __init__(
+        self,
+        model_dir: storage.PathLike,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        **options: Any,
+    ):
+        super().__init__(model_dir, prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, **options)
 
     def build_task(self, model: Bert) -> SentenceEmbeddingTask:
         """Return the task of the model."""
