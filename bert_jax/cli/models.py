@@ -82,7 +82,7 @@ def run_inspect(args: argparse.Namespace) -> None:
     from bert_jax.config import BertConfig
     from bert_jax.config.parts import PLACES
     from bert_jax.config.values import SIZES
-    from bert_jax.conversion.huggingface import load_pretrained
+    from bert_jax.conversion.load_pretrained import load_pretrained
     from bert_jax.modeling import Bert
 
     notes = {}
@@ -139,7 +139,7 @@ def _print_tables(name: str, head: str, parts: dict[str, int], config: dict, not
 
 def run_convert(args: argparse.Namespace) -> None:
     """Convert a model directory."""
-    from bert_jax.conversion.huggingface import convert
+    from bert_jax.conversion.convert import convert
     from bert_jax.conversion.model_kinds import is_encoder_decoder
     from bert_jax.errors import InputError, did_you_mean
     from bert_jax.families import FAMILIES

@@ -1,6 +1,6 @@
 """Examples from which the importance of a model's parts is computed: labelled data, or text for masked LM."""
 
-from bert_jax.conversion.huggingface import Loaded
+from bert_jax.conversion.load_pretrained import Loaded
 from bert_jax.conversion.record import task_of_model
 from bert_jax.errors import InputError
 from bert_jax.jobs.examples import Examples

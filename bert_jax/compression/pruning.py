@@ -12,8 +12,9 @@ from bert_jax.compression.examples import examples_of_data
 from bert_jax.compression.importance import Importance, measure_importance
 from bert_jax.config import BertConfig
 from bert_jax.conversion.file_names import RECORD
-from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
+from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
+from bert_jax.conversion.save_pretrained import save_pretrained
 from bert_jax.data.corpora.sources import open_corpus
 from bert_jax.errors import InputError
 from bert_jax.jobs.examples import Examples

@@ -12,8 +12,9 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.config.quantization import Quantization
 from bert_jax.conversion.file_names import RECORD
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.load_pretrained import load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
+from bert_jax.conversion.save_pretrained import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.jobs.remembered import read_remembered, write_remembered
 from bert_jax.modeling import Bert, Params

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import jax
 
 from bert_jax import sharding, storage
-from bert_jax.conversion.huggingface import saved_head
+from bert_jax.conversion.load_pretrained import saved_head
 from bert_jax.conversion.record import task_of_model
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.records import table_name

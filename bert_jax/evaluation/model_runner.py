@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax import sharding, storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.conversion.load_pretrained import load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.data.batches import INPUTS, Batch

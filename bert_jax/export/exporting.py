@@ -8,8 +8,9 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.compression.quantization import CALIBRATION_ROWS, Text, tokenize_texts
-from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_description
+from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
+from bert_jax.conversion.save_pretrained import save_description
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.export import readme, savedmodel, stablehlo
 from bert_jax.export.checking import Difference, check_outputs

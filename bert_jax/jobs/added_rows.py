@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_jax.conversion.huggingface import Loaded
+from bert_jax.conversion.load_pretrained import Loaded
 
 
 def with_word_rows(loaded: Loaded, rows: int, seed: int) -> Loaded:

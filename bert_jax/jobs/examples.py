@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from bert_jax import jobs, recipes, storage
-from bert_jax.conversion.huggingface import Loaded
+from bert_jax.conversion.load_pretrained import Loaded
 from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.data.batches import Batch

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.conversion.huggingface import Loaded, load_pretrained
+from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.head_names import NAMED_CLASSIFIERS
 from bert_jax.jobs.base import Job

@@ -110,7 +110,7 @@ def open_jax_model(
     """
     import jax
 
-    from bert_jax.conversion.huggingface import saved_head
+    from bert_jax.conversion.load_pretrained import saved_head
     from bert_jax.inference.loading import load_model
     from bert_jax.inference.pipelines import pipeline
     from bert_jax.serving.jax_backend import JaxBackend

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import Loaded, load_pretrained
+from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.conversion.text_settings import TextSettings

@@ -14,7 +14,8 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import Loaded, load_pretrained, save_pretrained
+from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
+from bert_jax.conversion.save_pretrained import save_pretrained
 from bert_jax.data.batches import Batch
 from bert_jax.data.pretraining.stages import most_frequent_label
 from bert_jax.data.tokens import is_token, packing

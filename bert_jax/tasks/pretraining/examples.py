@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bert_jax.conversion.huggingface import Loaded, load_pretrained
+from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.data.batches import Batch
 from bert_jax.data.corpora.sources import open_corpus

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.conversion.save_pretrained import save_pretrained
 from bert_jax.data.batches import Batch
 from bert_jax.data.pretraining.stages import StagedSource, most_frequent_label
 from bert_jax.data.tokens import packing

@@ -1,6 +1,6 @@
 """The loss of a saved model of relation extraction on labelled data."""
 
-from bert_jax.conversion.huggingface import Loaded
+from bert_jax.conversion.load_pretrained import Loaded
 from bert_jax.jobs.examples import Examples, examples_of_recipe, recipe_of_model
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax.conversion.encoder_decoder import load_encoder_decoder, save_encoder_decoder
 from bert_jax.conversion.generation_settings import GenerationSettings
-from bert_jax.conversion.huggingface import Loaded, load_pretrained
+from bert_jax.conversion.load_pretrained import Loaded, load_pretrained
 from bert_jax.conversion.model_kinds import is_encoder_decoder
 from bert_jax.conversion.text_settings import NO_SETTINGS
 from bert_jax.data.batches import Batch

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config.gliner import GlinerConfig
-from bert_jax.conversion.huggingface import Loaded
+from bert_jax.conversion.load_pretrained import Loaded
 from bert_jax.conversion.model_kinds import is_gliner
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.batching import TrainSource

@@ -4,7 +4,7 @@ arXiv:2402.16829)."""
 from collections.abc import Callable
 from typing import Any
 
-from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.conversion.load_pretrained import load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.data.finetuning.features import Paddable

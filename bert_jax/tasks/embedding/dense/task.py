@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.huggingface import Loaded
+from bert_jax.conversion.load_pretrained import Loaded
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import INPUTS, Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.huggingface import load_pretrained
+from bert_jax.conversion.load_pretrained import load_pretrained
 from bert_jax.data.batches import INPUTS, Batch
 from bert_jax.errors import InputError
 from bert_jax.jobs.base import Job, Metrics, Task
