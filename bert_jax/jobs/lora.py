@@ -48,6 +48,8 @@ class Lora:
     def init(self, base: Params, key: jax.Array) -> Params:
         """Initialise LoRA's parameters for the model `base`; `b` is 0, so that at first nothing is added."""
         lora: Params = {}
+        if "encoder" not in base:
+            raise InputError(f"config.lora.rank: expected a task that trains one model, found {' and '.join(base)}")
         if "moe_layers" in base["encoder"]:
             raise InputError("config.lora: expected a model without experts, found one with")
         for i, name in enumerate(self.targets):
