@@ -51,16 +51,15 @@ def task_of_model(directory: storage.PathLike, head: str, field: str) -> TaskEnt
         field: a field of `TaskEntry` whose keys are heads.
 
     Returns:
-        The task; None if none has the head.
+        The task; None if none has the head, or if the one whose record the model has lacks it in `field`.
 
     Raises:
         InputError: the file of records is invalid.
     """
-    entries = [entry for entry in TASKS.values() if head in getattr(entry, field)]
-    if len(entries) > 1:
-        records = read_records(directory, head)
-        entries.sort(key=lambda entry: 1 if entry.record is None else 0 if entry.record.name in records else 2)
-    return entries[0] if entries else None
+    records, entries = read_records(directory, head), [*TASKS.values()]
+    recorded = [entry for entry in entries if entry.record is not None and entry.record.name in records]
+    entries = recorded or sorted(entries, key=lambda entry: entry.record is not None)
+    return next((entry for entry in entries if head in getattr(entry, field)), None)
 
 
 def add_settings(model: "Model", stack: contextlib.ExitStack) -> "Model":

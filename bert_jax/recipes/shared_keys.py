@@ -22,17 +22,13 @@ training_data = functools.partial(
 max_seq_length = functools.partial(
     Key, synonyms="max_length max_len max_seq_len seq_length seq_len sequence_length maxlen truncation"
 )
+column = functools.partial(Key, may_change=CONTENT)
 text_column = functools.partial(
-    Key,
-    may_change=CONTENT,
+    column,
     synonyms="text text_field sentence_column sentence sentence1 input_column sentence1_key text_column_name",
 )
-pair_column = functools.partial(
-    Key, may_change=CONTENT, synonyms="text_pair sentence2 pair sentence2_key second_text text_b"
-)
-label_column = functools.partial(
-    Key, may_change=CONTENT, synonyms="labels label target target_column label_field label_column_name"
-)
+pair_column = functools.partial(column, synonyms="text_pair sentence2 pair sentence2_key second_text text_b")
+label_column = functools.partial(column, synonyms="labels label target target_column label_field label_column_name")
 label_smoothing = functools.partial(Key, 0.0, least=0, below=1, synonyms="label_smoothing_factor smoothing")
 
 _OPTIMIZER = {

@@ -301,6 +301,9 @@ def test_invalid_input_is_answered_in_one_line(trained, files, installed, capsys
     assert "metric 'kapa' is not known; did you mean 'kappa'?" in capsys.readouterr().err
     with pytest.raises(InputError, match=r"config\.data\.grades: expected at least two grades, found \('1',\)"):
         recipes.resolve(recipes.load_recipe("ordinal_regression", ["data.grades=('1',)"]))
+    assert main(["prune", str(trained[0]), "--out", str(tmp_path / "pruned"), "--heads", "0.5", "--data",
+                 str(files / "held_out.csv")]) == 2  # fmt: skip
+    assert "found one for sequence_classification; name a recipe with --config" in capsys.readouterr().err
     assert main(["grade", str(files / "path/to/bert"), "a dog"]) == 2
     assert "needs a trained sequence_classification head" in capsys.readouterr().err
 

@@ -1,11 +1,12 @@
 """Keys of recipes that train on queries and documents."""
 
 from bert_jax.metrics import listed
-from bert_jax.recipes.base import CONTENT, Key
+from bert_jax.recipes.base import Key
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
     TABLE_KEYS,
+    column,
     label_column,
     pair_column,
     text_column,
@@ -20,11 +21,10 @@ SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | 
                             above=0),
     "data.text_column": text_column("sentence1", "column of the query"),
     "data.pair_column": pair_column("sentence2", "column of the query's document"),
-    "data.negative_column": Key("", "column of a document that does not answer the query; empty = none",
-                                may_change=CONTENT),
-    "data.negative_columns": Key((), "columns of several such documents, in place of negative_column"),
-    "data.passages_column": Key("", "column of lists of documents, the query's own first, in place of pair_column; "
-                                "empty = none"),
+    "data.negative_column": column("", "column of a document that does not answer the query; empty = none"),
+    "data.negative_columns": column((), "columns of several such documents, in place of negative_column"),
+    "data.passages_column": column("", "column of lists of documents, the query's own first, in place of pair_column; "
+                                   "empty = none"),
     "data.label_column": label_column("", "margin_mse, kl_divergence: column of lists of a teacher's scores of "
                                       "passages_column; with a negative, of the margin"),
     "data.metrics": Key((), f"metrics of evaluation: any of {listed('ranks')}; () = both"),

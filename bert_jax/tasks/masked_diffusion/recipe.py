@@ -7,6 +7,7 @@ from bert_jax.recipes.shared_keys import (
     HAS_HEADER,
     PACKING,
     TABLE_KEYS,
+    column,
     fine_tuning,
     max_seq_length,
     text_column,
@@ -19,9 +20,9 @@ NOISE_WEIGHTING = Key("bound", "weights of masked tokens: bound = the loss is th
                        "log-likelihood; equal = 1", NOISE_WEIGHTINGS)  # fmt: skip
 KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {
     "data.text_column": text_column("", "column of the prompt, which is never masked; empty = no prompt"),
-    "data.answer_column": Key("", "column of the answer, the text to generate"),
-    "data.messages_column": Key("", "instead of both, in JSON: column of conversations, lists of role and content; "
-                                "messages of the assistant are answers"),
+    "data.answer_column": column("", "column of the answer, the text to generate"),
+    "data.messages_column": column("", "instead of both, in JSON: column of conversations, lists of role and content; "
+                                   "messages of the assistant are answers"),
     "data.has_header": HAS_HEADER,
     "data.max_seq_length": max_seq_length(256, "maximum number of tokens in a row; longer prompts are cut, "
                                           "conversations at their beginning", least=8),

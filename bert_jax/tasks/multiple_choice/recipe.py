@@ -1,10 +1,11 @@
 """The recipe of multiple choice."""
 
-from bert_jax.recipes.base import CONTENT, Key, ModelUse, TaskRecipe
+from bert_jax.recipes.base import ModelUse, TaskRecipe
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
     TABLE_KEYS,
+    column,
     fine_tuning,
     label_column,
     max_seq_length,
@@ -14,12 +15,10 @@ KEYS = (
     FINE_TUNING_KEYS
     | TABLE_KEYS
     | {
-        "data.context_column": Key("context", "column of the context", may_change=CONTENT),
-        "data.question_column": Key(
-            "", "column of a text that is put before every choice; empty = none", may_change=CONTENT
-        ),
-        "data.choice_columns": Key(
-            ("choices",), "columns with one choice each, or one column of lists (JSON lines, TFDS)", may_change=CONTENT
+        "data.context_column": column("context", "column of the context"),
+        "data.question_column": column("", "column of a text that is put before every choice; empty = none"),
+        "data.choice_columns": column(
+            ("choices",), "columns with one choice each, or one column of lists (JSON lines, TFDS)"
         ),
         "data.label_column": label_column(
             "label", "column of the right choice: its number from 0, or its letter from A"

@@ -1,10 +1,11 @@
 """The recipe of rerankers."""
 
-from bert_jax.recipes.base import CONTENT, TWO_TEXTS, Key, ModelUse, TaskRecipe
+from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
     TABLE_KEYS,
+    column,
     fine_tuning,
     label_column,
     pair_column,
@@ -17,10 +18,11 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
                      "query (docs/reranking.md)", tuple(RERANKING_LOSSES)),
     "data.text_column": text_column("query", "column of the query"),
     "data.pair_column": pair_column("passage", "column of a passage; of a relevant one, where there are negatives"),
-    "data.negative_column": Key("", "column of a passage that is not relevant; empty = none", may_change=CONTENT),
-    "data.negative_columns": Key((), "columns of several passages that are not relevant, in place of negative_column"),
-    "data.passages_column": Key("", "column of lists of passages (JSON lines, Parquet), in place of pair_column; empty "
-                                "= none"),
+    "data.negative_column": column("", "column of a passage that is not relevant; empty = none"),
+    "data.negative_columns": column((), "columns of several passages that are not relevant, in place of "
+                                        "negative_column"),
+    "data.passages_column": column("", "column of lists of passages (JSON lines, Parquet), in place of pair_column; "
+                                       "empty = none"),
     "data.label_column": label_column("label", "column of the relevance of a passage, or of a list of the relevance "
                                       "of each; empty with negatives"),
     "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map or, for rows of one passage, "

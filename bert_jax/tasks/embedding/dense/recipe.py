@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 from bert_jax.metrics import listed
-from bert_jax.recipes.base import CONTENT, TWO_TEXTS, Key, ModelUse, TaskRecipe
+from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
     TABLE_KEYS,
+    column,
     fine_tuning,
     label_column,
     pair_column,
@@ -72,13 +73,13 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.layers_kl_weight": Key(1.0, "adaptive layers: weight of the KL divergence between embeddings of an earlier "
                                  "and the last layer", least=0),
     "data.layers_kl_temperature": Key(0.3, "adaptive layers: temperature of this KL divergence", above=0),
-    "data.train_columns": Key((), "simcse, tsdae, none: columns of texts in data.train; () = text_column and, for "
-                              "none, pair_column", may_change=CONTENT),
+    "data.train_columns": column((), "simcse, tsdae, none: columns of texts in data.train; () = text_column and, for "
+                                 "none, pair_column"),
     "data.text_column": text_column("sentence1", "column of the first text"),
     "data.pair_column": pair_column("sentence2", "column of the second text"),
-    "data.negative_column": Key("", "column of the negative text of triplet, margin_mse and in_batch_negatives; empty "
-                                "= none", may_change=CONTENT),
-    "data.negative_columns": Key((), "columns of several negative texts of a row, in place of negative_column"),
+    "data.negative_column": column("", "column of the negative text of triplet, margin_mse and in_batch_negatives; "
+                                   "empty = none"),
+    "data.negative_columns": column((), "columns of several negative texts of a row, in place of negative_column"),
     "data.label_column": label_column("", "column of the similarity of a pair, for cosine, cosent, angle and "
                                       "evaluation, or of the margin of margin_mse"),
     "data.metrics": Key((), f"metrics of evaluation: any of {listed('similarities')} or, without labels, "
