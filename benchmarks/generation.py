@@ -123,7 +123,7 @@ def _held_out(data: Path, tokenizer: Tokenizer, split: str = "validation") -> li
     """Return the tokens of rows, as many of each as are generated."""
     from bert_jax.data.pretraining.prepared import PreparedInstances
 
-    instances = PreparedInstances(data, split, _LENGTH, mask_prob=1e-9, hidden_share=0.0, random_share=0.0)
+    instances = PreparedInstances(data, split, _LENGTH, mask_prob=1e-9, mask_replace_prob=0.0, random_replace_prob=0.0)
     batch = instances.batch(np.arange(min(len(instances), 20_000)), np.zeros(min(len(instances), 20_000), int))
     special = np.isin(batch["input_ids"], tokenizer.special_ids)
     rows = [ids[~hidden].tolist() for ids, hidden in zip(batch["input_ids"], special, strict=True)]

@@ -93,7 +93,7 @@ def _steps_alone(recipe: ConfigDict) -> Callable[[int], None]:
     """Return a function that runs some steps of the recipe on batches that are on the device already."""
     mesh, job = sharding.make_mesh(**recipe.mesh), jobs.build(recipe)
     program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
-    state = initial_state(job, program.optimizer, recipe.seed, program.like, recipe.fresh_layers)
+    state = initial_state(job, program.optimizer, recipe.seed, program.like, recipe.reinit_layers)
     source = DeviceSource(
         job.train_source, lambda step: recipe.global_batch_size, NamedSharding(mesh, sharding.batch_spec())
     )

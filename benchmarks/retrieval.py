@@ -38,7 +38,7 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "reranker": ("reranker", 2, {"num_epochs": 3.0, "optimizer.learning_rate": 2e-4, "optimizer.warmup_ratio": 0.1,
                                  "accumulation_steps": 4}),
 }  # fmt: skip
-_SHARED = {"data.max_seq_length": 192, "data.dev_share": 0.0, "eval_every": 0, "best_metric": "",
+_SHARED = {"data.max_seq_length": 192, "data.validation_split": 0.0, "eval_every": 0, "best_metric": "",
            "data.text_column": "query", "data.pair_column": "positive"}  # fmt: skip
 
 

@@ -3,7 +3,7 @@ r"""A student of half the layers that learns the classes of a table from a fine-
     bert-jax finetune reviews.csv --text review --label stars --model path/to/bert --out runs/reviews
     bert-jax distill --config distil_classification:12 --workdir runs/reviews_small \
         --config.distillation.teacher=runs/reviews/model --config.data.train=reviews.csv \
-        --config.data.text_column=review --config.data.label_column=stars --config.data.dev_share=0.1
+        --config.data.text_column=review --config.data.label_column=stars --config.data.validation_split=0.1
 
 The argument is the number of layers of the teacher; the student starts from every second one. For texts without labels,
 set distillation.weights.labels=0.

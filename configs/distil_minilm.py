@@ -21,7 +21,7 @@ def get_config(prepared: str = "prepared") -> ConfigDict:
     """The recipe."""
     c = recipes.pretraining()
     c.data.prepared = prepared
-    c.data.hidden_share = c.data.random_share = 0.0  # both read the text as it is
+    c.data.mask_replace_prob = c.data.random_replace_prob = 0.0  # both read the text as it is
     c.num_steps = 20_000
     c.global_batch_size = 256
     c.optimizer.learning_rate = 6e-4

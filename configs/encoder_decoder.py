@@ -25,7 +25,7 @@ def get_config(table: str = "summaries.jsonl") -> ConfigDict:
     c.optimizer.warmup_ratio = 0.1
     c.optimizer.bias_correction = True
     c.label_smoothing = 0.1
-    c.data.train, c.data.dev_share = table, 0.05
+    c.data.train, c.data.validation_split = table, 0.05
     c.data.max_seq_length, c.data.max_target_length = 512, 128
     c.generation.num_beams, c.generation.no_repeat_ngram_size = 4, 3
     return c

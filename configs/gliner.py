@@ -21,6 +21,6 @@ def get_config(train: str = "entities.jsonl") -> ConfigDict:
     c.num_epochs = 3.0
     c.optimizer.learning_rate = 2e-5
     c.optimizer.warmup_ratio = 0.1
-    c.data.train, c.data.dev_share = train, 0.05
+    c.data.train, c.data.validation_split = train, 0.05
     c.data.max_seq_length = 384
     return c

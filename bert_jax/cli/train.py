@@ -197,7 +197,7 @@ def _changes(args: argparse.Namespace) -> list[str]:
     if args.config is None:
         args.config = "classification"
         if "data.dev" not in given:
-            given["data.dev_share"] = "0.1"
+            given["data.validation_split"] = "0.1"
     return [f"--config.{key}={value}" for key, value in given.items()] + overrides_of(args.overrides)
 
 

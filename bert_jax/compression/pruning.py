@@ -229,7 +229,7 @@ def without_unused_pieces(model: PrunedModel, loaded: Loaded, corpora: Sequence[
     if model.config.positions.position_offset and tokenizer.pad_id != model.config.pad_token_id:
         raise InputError(f"{loaded.directory}: expected padding before all other pieces, as positions are counted from "
                          f"its id, found id {model.config.pad_token_id}")  # fmt: skip
-    config, params = removal.keep_pieces(model.config, model.params, ids, tokenizer.pad_id)
+    config, params = removal.prune_vocab(model.config, model.params, ids, tokenizer.pad_id)
     return model._replace(config=config, params=params, tokenizer=tokenizer)
 
 

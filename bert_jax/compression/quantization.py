@@ -16,7 +16,7 @@ from bert_jax.conversion.load_pretrained import load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.conversion.save_pretrained import save_pretrained
 from bert_jax.errors import InputError
-from bert_jax.jobs.remembered import read_remembered, write_remembered
+from bert_jax.jobs.training_metadata import read_training_metadata, write_training_metadata
 from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.quantized import quantize_params
 from bert_jax.parameter_sharding import parameter_name
@@ -96,7 +96,7 @@ def quantize(
     with storage.directory_atomically(storage.Path(out)) as beside:
         save_pretrained(beside, config, loaded.head, params, tokenizer, settings=loaded.settings)
         if (loaded.directory / RECORD).exists():
-            write_remembered(beside, read_remembered(loaded.directory))
+            write_training_metadata(beside, read_training_metadata(loaded.directory))
     total = sum(before.values())
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     return QuantizedModel(total, sum(before[path] for path in quantized), 4 * total, size, calibrated)

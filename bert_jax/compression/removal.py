@@ -128,7 +128,7 @@ def _with_contacts(config: BertConfig, params: Params, keep: Callable[[np.ndarra
     return {"contact_head": {"dense": dense | {"kernel": keep(rows).reshape(-1, 1)}}}
 
 
-def keep_pieces(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int) -> tuple[BertConfig, Params]:
+def prune_vocab(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int) -> tuple[BertConfig, Params]:
     """Keep some rows of the word embedding, and of the masked-LM head's matrix and bias.
 
     Args:

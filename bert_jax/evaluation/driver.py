@@ -16,7 +16,7 @@ from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
 from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor
-from bert_jax.jobs.remembered import read_remembered
+from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.modeling import Bert
 from bert_jax.tasks import References
 from bert_jax.tasks.entry import load_reference
@@ -89,7 +89,7 @@ class Evaluator(abc.ABC):
     @classmethod
     def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
         """Return the caller's columns, completed with those that the model remembers, and with the default ones."""
-        return given.filled(read_remembered(model_dir).columns).filled(cls.default_columns)
+        return given.filled(read_training_metadata(model_dir).columns).filled(cls.default_columns)
 
     @classmethod  # noqa: B027 (most classes have nothing to refuse)
     def check_evaluate(cls, **options: Any) -> None:

@@ -10,7 +10,7 @@ from bert_jax.conversion.open_checkpoint import open_model
 from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError
 from bert_jax.jobs.base import Task
-from bert_jax.jobs.remembered import read_remembered
+from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.modeling import Params
 
 EXAMPLE_BATCH = 8  # examples of a batch
@@ -47,8 +47,8 @@ def examples_of_recipe(recipe: Any, model_dir: storage.PathLike, count: int) -> 
     recipe.distillation = recipes.RECIPES[recipe.task]().distillation  # none
     changes: dict[str, Any] = {"lora.rank": 0}
     if "stages" not in recipe:
-        changes |= {"global_batch_size": EXAMPLE_BATCH, "accumulation_steps": 1, "data.dev": "", "data.dev_share": 0.0,
-                    "best_metric": "", "stop_after": 0}  # fmt: skip
+        changes |= {"global_batch_size": EXAMPLE_BATCH, "accumulation_steps": 1, "data.dev": "",
+                    "data.validation_split": 0.0, "best_metric": "", "stop_after": 0}  # fmt: skip
         longest = recipe.data.max_seq_length
         changes["data.length_buckets"] = tuple(-(-longest // part) for part in (4, 2, 1))  # few, as each is compiled
         if "packing" in recipe.data:
@@ -96,7 +96,7 @@ def recipe_of_model(task: str, loaded: Loaded, data: str, longest: int = _LONGES
         data: `data.train` of the recipe.
         longest: most tokens of an example.
     """
-    recipe, columns = recipes.RECIPES[task](), read_remembered(loaded.directory).columns
+    recipe, columns = recipes.RECIPES[task](), read_training_metadata(loaded.directory).columns
     changes: dict[str, Any] = {"data.train": data, "data.max_seq_length": example_length(loaded, longest)}
     changes["num_epochs"] = 1.0
     if columns.wanted:

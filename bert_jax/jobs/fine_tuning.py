@@ -16,7 +16,7 @@ from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
 from bert_jax.jobs import fingerprints, setup
 from bert_jax.jobs.base import Job, Task
-from bert_jax.jobs.remembered import Remembered, write_remembered
+from bert_jax.jobs.training_metadata import TrainingMetadata, write_training_metadata
 from bert_jax.modeling import Bert, Params
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
@@ -82,7 +82,7 @@ def invalid_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
 def hold_out(
     recipe: Any, rows: Sequence[_Row], classes: np.ndarray | None = None, groups: np.ndarray | None = None
 ) -> tuple[list[_Row], list[_Row]]:
-    """Split rows into training rows and the held-out share `data.dev_share`.
+    """Split rows into training rows and the held-out share `data.validation_split`.
 
     Args:
         recipe: the resolved recipe.
@@ -94,21 +94,22 @@ def hold_out(
         InputError: the share leaves no row on one side.
     """
     data = recipe.data
-    if not data.dev_share:
+    if not data.validation_split:
         return list(rows), []
     from bert_jax.data.finetuning import splits as splitting
 
     if groups is None:
         held = splitting.held_out(
-            np.zeros(len(rows), int) if classes is None else classes, data.dev_share, data.split_seed
+            np.zeros(len(rows), int) if classes is None else classes, data.validation_split, data.split_seed
         )
         found = f"{len(rows):,} rows"
     else:
-        held = splitting.held_out_groups(groups, data.dev_share, data.split_seed)
+        held = splitting.held_out_groups(groups, data.validation_split, data.split_seed)
         found = f"{len(rows):,} rows in {len(np.unique(groups)):,} groups that stay together"
     if held.all() or not held.any():
         raise InputError(
-            f"config.data.dev_share: expected a share that leaves rows on both sides, found {data.dev_share} of {found}"
+            "config.data.validation_split: expected a share that leaves rows on both sides, "
+            f"found {data.validation_split} of {found}"
         )
     learned, scored = ([row for row, out in zip(rows, held, strict=True) if out == side] for side in (False, True))
     return learned, scored
@@ -142,7 +143,7 @@ def build_job(
     loaded: Loaded | None,
     train: Paddable,
     dev: Paddable | None,
-    remembered: Remembered | None = None,
+    metadata: TrainingMetadata | None = None,
     **saved: Any,
 ) -> Job:
     """Return the training job of fine-tuning on tokenized rows.
@@ -154,7 +155,7 @@ def build_job(
         loaded: the model to start from, or None.
         train: training rows.
         dev: evaluation rows, or None.
-        remembered: properties of the training table to record with the model, or None.
+        metadata: properties of the training table to record with the model, or None.
         saved: further arguments of `save_pretrained`.
     """
     data, pad_id, model = recipe.data, tokenizer.pad_id, task.model
@@ -166,8 +167,8 @@ def build_job(
 
     def save(directory: PathLike, params: Params) -> None:
         save_pretrained(directory, model.config, model.head, params, tokenizer, **saved)
-        if remembered is not None:
-            write_remembered(directory, remembered)
+        if metadata is not None:
+            write_training_metadata(directory, metadata)
 
     lengths = source.buckets if isinstance(source, TrainSource) else (data.packing,)
     return Job(
@@ -180,7 +181,7 @@ def build_job(
         num_steps=recipe.num_steps or setup.steps_of_epochs(recipe.num_epochs, source.steps_per_epoch),
         save=save,
         data=functools.partial(fingerprints.of_fine_tuning, tokenizer, model.config, train, dev, lengths),
-        classes=remembered.classes if remembered else {},
+        classes=metadata.classes if metadata else {},
         notes=tuple(_notes(model, loaded, dev)),
     )
 
@@ -191,7 +192,7 @@ def _notes(model: Bert, loaded: Loaded | None, dev: Paddable | None) -> Iterator
     if fresh:
         yield f"freshly initialised: {', '.join(fresh)}"
     if dev is None:
-        yield "nothing is evaluated: there is no data.dev, and data.dev_share, such as 0.1, holds out no rows"
+        yield "nothing is evaluated: there is no data.dev, and data.validation_split, such as 0.1, holds out no rows"
 
 
 def _train_source(recipe: Any, config: BertConfig, train: Paddable, pad_id: int) -> "TrainSource | PackedSource":

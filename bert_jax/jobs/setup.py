@@ -67,7 +67,7 @@ def check_head(config: BertConfig, head: str, hint: str = "") -> None:
 
 def _check_layer_settings(recipe: Any, config: BertConfig) -> None:
     """Raise InputError when settings that count layers meet a model whose layers are in two stacks."""
-    settings = {"optimizer.frozen_layers": 0, "optimizer.layer_decay": 1.0, "fresh_layers": 0}
+    settings = {"optimizer.frozen_layers": 0, "optimizer.layer_decay": 1.0, "reinit_layers": 0}
     for key, expected in settings.items() if any(config.has_experts) else ():
         value = operator.attrgetter(key)(recipe)
         if value != expected:

@@ -21,7 +21,7 @@ from bert_jax.tokenization.interface import Encoded, SpecialIds
 from bert_jax.tokenization.layout import RowLayout
 
 # Keys of `data` that do not fit synthetic rows -> their values: all rows have `max_seq_length` tokens and are unpacked.
-_OVERRIDES = {"dev": "", "dev_share": 0.0, "packing": 0, "encoding": ""}
+_OVERRIDES = {"dev": "", "validation_split": 0.0, "packing": 0, "encoding": ""}
 _TOKENS = ("pad", "unk", "cls", "sep", "mask", "word")
 _WORDS = re.compile(r"\S+")
 

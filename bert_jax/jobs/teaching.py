@@ -41,9 +41,10 @@ def reads_no_labels(recipe: Any) -> bool:
     settings = distillation_of(recipe)
     if settings is None or settings.labels:
         return False
-    if recipe.data.get("dev_share"):
-        raise InputError("config.data.dev_share: expected 0 where labels of data.train are not read "
-                         f"(distillation.weights.labels=0), found {recipe.data.dev_share}; use data.dev")  # fmt: skip
+    if recipe.data.get("validation_split"):
+        raise InputError("config.data.validation_split: expected 0 where labels of data.train are not read "
+                         "(distillation.weights.labels=0), "
+                         f"found {recipe.data.validation_split}; use data.dev")  # fmt: skip
     return True
 
 

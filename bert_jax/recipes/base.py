@@ -27,7 +27,7 @@ class Key:
         below: the exclusive upper limit, None = no limit.
         may_change: what a change does to a resumed run; "" = it must not change, as it makes another run.
         synonyms: names of other libraries for it, separated by spaces, for hints; `-` is written as `_`.
-        former: the dotted name that it had in earlier versions; "" = the same.
+        former: the dotted name that it has in the config.json of older runs; "" = the same.
     """
 
     default: Any

@@ -66,8 +66,8 @@ def _ranges(c: ConfigDict) -> None:
         check(c)
     if c.quantization.mode and c.reduce_dtype != "float32":
         raise InputError(f"config.reduce_dtype: expected float32 with quantization.mode, found {c.reduce_dtype}")
-    if c.data.get("dev_share") and c.data.dev:
-        raise InputError("config.data: expected dev or dev_share, found both")
+    if c.data.get("validation_split") and c.data.dev:
+        raise InputError("config.data: expected dev or validation_split, found both")
     if c.data.get("packing") and c.data.length_buckets:
         raise InputError("config.data: expected packing or length_buckets, found both")
     if c.stop_after and not (c.best_metric and c.eval_every):

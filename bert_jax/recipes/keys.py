@@ -74,7 +74,8 @@ def synonyms(*tasks: str) -> dict[str, str]:
     names: dict[str, dict[str, None]] = {}
     for task in tasks or KEYS:
         for name, key in KEYS[task].items():
-            names.setdefault(name.rpartition(".")[2], {}).update(dict.fromkeys(key.synonyms.split()))
+            others = [*key.synonyms.split(), *filter(None, [key.former.rpartition(".")[2]])]
+            names.setdefault(name.rpartition(".")[2], {}).update(dict.fromkeys(others))
     return {last: " ".join(others) for last, others in names.items() if others}
 
 

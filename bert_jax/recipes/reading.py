@@ -10,12 +10,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import storage
-from bert_jax.errors import InputError, did_you_mean, logger
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.keys import KEYS, RECIPES, renamed_keys, synonyms
 from bert_jax.recipes.shipped import find_recipe
 from bert_jax.registry import Registry
-
-_log = logger(__name__)
 
 
 def load_recipe(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
@@ -61,13 +59,6 @@ def with_current_names(flat: Mapping[str, Any]) -> dict[str, Any]:
     return {renamed.get(key, key): value for key, value in flat.items()}
 
 
-def _current_name(key: str, renamed: Mapping[str, str]) -> str:
-    """Return the current name of a key, and log a warning if the key was renamed."""
-    if key in renamed:
-        _log.warning("config.%s is now called config.%s", key, renamed[key])
-    return renamed.get(key, key)
-
-
 def _from_python(path: str, arg: str) -> ConfigDict:
     try:
         module = storage.run_python(path)
@@ -107,11 +98,11 @@ def _from_json(path: str) -> ConfigDict:
     if not isinstance(task, str) or task not in RECIPES:
         raise InputError(f"{path}: expected the config.json of a run, with task one of {', '.join(RECIPES)}")
     recipe = RECIPES[task]()
-    known, renamed = flatten(recipe), renamed_keys(task)
-    for key, value in flatten(saved).items():
+    known = flatten(recipe)
+    for key, value in with_current_names(flatten(saved)).items():
         if value is None and key.startswith("model.") and key not in known:
             continue  # a setting of a family that is not installed
-        _set(recipe, _current_name(key, renamed), _tuples(value), repr(value))
+        _set(recipe, key, _tuples(value), repr(value))
     _check_registered(path, recipe)
     return recipe
 
@@ -133,7 +124,6 @@ def _override(recipe: ConfigDict, override: str) -> None:
         raise InputError("--config.help: expected a key; `bert-jax config RECIPE` prints all keys")
     if not equals:
         raise InputError(f"{override}: expected --config.KEY=VALUE")
-    name = _current_name(name, renamed_keys(recipe.task))
     if text.lower() in ("--help", "-h", "help", "?"):
         node, last = find_key(recipe, name)
         key = KEYS[recipe.task][name]

@@ -20,7 +20,7 @@ FORMER_FILE = ocp.checkpoint_manager.METRIC_ITEM_NAME  # the file of earlier ver
 log = logger(__name__)
 
 
-class Merits:
+class BestMetric:
     """The merit (`metrics.merit`: higher is better) of each checkpoint by one metric.
 
     Args:

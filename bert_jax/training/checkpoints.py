@@ -23,7 +23,7 @@ from bert_jax import storage
 from bert_jax.errors import InputError, logger
 from bert_jax.storage import PathLike
 from bert_jax.training import best_checkpoint
-from bert_jax.training.best_checkpoint import Merits
+from bert_jax.training.best_checkpoint import BestMetric
 from bert_jax.training.state import State
 from bert_jax.training.workdir import COPIES
 
@@ -50,13 +50,13 @@ class Checkpoints:
 
     def __init__(self, directory: PathLike, keep: int, best: str = "", copies: dict[str, Any] | None = None):
         self.directory = storage.Path(directory).absolute()
-        self._merits = Merits(self.directory, best) if best else None
+        self._best_metric = BestMetric(self.directory, best) if best else None
         self._merit: dict[str, Any] | None = None  # the content of the merit file of the save under way
         self._keep, self._copies = keep, copies or {}
         self._failures = 0  # transient failures in a row
         self._manager = self._open()
-        if self._merits is not None:
-            self._merits.read(self.steps())
+        if self._best_metric is not None:
+            self._best_metric.read(self.steps())
 
     def save(self, state: State, metrics: dict[str, float] | None = None) -> None:
         """Save in the background, after the previous save has ended; return when `state` may be changed.
@@ -67,8 +67,8 @@ class Checkpoints:
             InputError: this save or the previous one could not be written; earlier checkpoints are intact.
         """
         self._merit = None
-        if self._merits is not None and metrics is not None:
-            self._merit = self._merits.add(int(state.step), metrics)
+        if self._best_metric is not None and metrics is not None:
+            self._merit = self._best_metric.add(int(state.step), metrics)
         self._settle()
         self._start(state)
 
@@ -152,7 +152,7 @@ class Checkpoints:
 
     def best(self) -> tuple[float, int] | None:
         """Return the merit and the step of the best checkpoint (the later in a tie); None when no merit is known."""
-        return self._merits.best(self.steps()) if self._merits is not None else None
+        return self._best_metric.best(self.steps()) if self._best_metric is not None else None
 
     def restore_latest(self, like: State) -> State | None:
         """Restore the newest state that can be read; return None when there is no checkpoint at all.
@@ -221,8 +221,8 @@ class Checkpoints:
 
     def _open(self) -> ocp.CheckpointManager:
         policies: list[PreservationPolicy] = [LatestN(self._keep)]
-        if self._merits is not None:
-            policies.append(self._merits.policy())
+        if self._best_metric is not None:
+            policies.append(self._best_metric.policy())
         options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy(policies),
             create=True,

@@ -24,14 +24,14 @@ from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.jobs.base import Job, Metrics
 from bert_jax.process import MemoryBound
 from bert_jax.storage import PathLike, directory_atomically
-from bert_jax.training import notices, stopping
+from bert_jax.training import diagnostics, stopping
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.curves import write_report
 from bert_jax.training.eval_loop import EvalLoop
 from bert_jax.training.feed import DeviceSource
 from bert_jax.training.metrics import MetricsLog, MetricsWindow, Results, means_of, merit, read_metrics, results_of
 from bert_jax.training.model_card import write_model_card
-from bert_jax.training.monitoring import Chrono, Lap, Watchdog, profiling
+from bert_jax.training.monitoring import Throughput, Timer, Watchdog, profiling
 from bert_jax.training.orbax_noise import quiet_orbax
 from bert_jax.training.program import check_fits, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
@@ -142,7 +142,7 @@ def _steps(
     if directory.is_finished and not directory.has_other_length(recipe):
         directory.check_finished(recipe, lambda: jobs.build(recipe))
         if leads and progress:
-            Bar(0, 0, True, Chrono()).say(f"{directory.path} is finished; {directory.model} is left as it is")
+            Bar(0, 0, True, Timer()).say(f"{directory.path} is finished; {directory.model} is left as it is")
         if leads:
             results.update(results_of(directory, recipe))
         return
@@ -176,7 +176,7 @@ class _Run:
         stop: Stop,
     ):
         self.recipe, self.workdir, self.claim, self.job, self.mesh, self.stop = recipe, workdir, claim, job, mesh, stop
-        self.chrono = Chrono()
+        self.timer = Timer()
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one compiled program instead of one per operation
         self.like, self.train_step = program.like, program.train_step
@@ -189,10 +189,10 @@ class _Run:
 
         copies = workdir.copies() if jax.process_index() == 0 else {}
         self.checkpoints = Checkpoints(workdir.checkpoints, recipe.keep_checkpoints, self.best_metric, copies)
-        with self.chrono.pause("start"):
+        with self.timer.pause("start"):
             restored = self.checkpoints.restore_latest(self.like)
             self.state = restored or initial_state(
-                job, program.optimizer, recipe.seed, program.like, recipe.fresh_layers
+                job, program.optimizer, recipe.seed, program.like, recipe.reinit_layers
             )
         # A new state is still being computed, while the step is traced: do not wait for its number.
         self.start = int(self.state.step) if restored else 0
@@ -201,7 +201,7 @@ class _Run:
         self.log = None
         if jax.process_index() == 0:
             self.log = MetricsLog(workdir, self.start, recipe.wandb, recipe.to_dict())
-        self.bar = Bar(job.num_steps, self.start, progress, self.chrono)
+        self.bar = Bar(job.num_steps, self.start, progress, self.timer)
         if self.log is not None and not self.log.has_events:
             self.bar.say("no TensorBoard files without tensorboardX: pip install tensorboardX")
         stop.say = self.bar.say
@@ -247,8 +247,8 @@ class _Run:
 
     def run_steps(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
         """Run the steps from `state` to the last, with logging, evaluation and saving; yield after each."""
-        window, lap = MetricsWindow(self.skipped.see), Lap(self.chrono, self.mesh, self._tokens_seen())
-        watchdog = Watchdog(self.recipe.warn_after_seconds, self.chrono)
+        window, throughput = MetricsWindow(self.skipped.see), Throughput(self.timer, self.mesh, self._tokens_seen())
+        watchdog = Watchdog(self.recipe.warn_after_seconds, self.timer)
         sizes = functools.partial(recipes.batch_size_at, self.recipe)
         memory = MemoryBound() if self.mesh.devices.flat[0].platform == "cpu" else None
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
@@ -262,14 +262,14 @@ class _Run:
         ):
             for done in range(self.start + 1, last + 1):
                 profile(done)
-                with self.chrono.pause("input"):
+                with self.timer.pause("input"):
                     batch = next(batches)
                 with self._compiling(batch):
                     state, metrics = self.train_step(state, batch)
                 if done == self.start + 1:
                     stack.enter_context(self.stop.deferred())  # from here on there is something to save
                 window.add(done, metrics)
-                lap.add(self.job.task.model, batch)
+                throughput.add(self.job.task.model, batch)
                 watchdog.beat(done)
                 if memory is not None:
                     memory.check()
@@ -277,10 +277,10 @@ class _Run:
                 stops = self._stops(done)
                 saves, evaluates = self._saves(done) or stops, self._evaluates(done)
                 if saves or done % self.log_every == 0 or done == self.job.num_steps:
-                    self._log_window(done, window, lap)
+                    self._log_window(done, window, throughput)
                 scores = self._evaluate(done, finished_params(state)) if evaluates else None
                 if saves:
-                    with self.chrono.pause("checkpoint"):
+                    with self.timer.pause("checkpoint"):
                         self.claim.check()
                         if self.log is not None:
                             self.log.flush()  # a run that resumes from here does not write these lines again
@@ -297,7 +297,7 @@ class _Run:
 
     def finish(self, state: State) -> State:
         """Write the best model, or the last, and the report; return the state of that model."""
-        with self.chrono.pause("checkpoint"):
+        with self.timer.pause("checkpoint"):
             self.checkpoints.wait(state)
             self.checkpoints.delete_surplus()
             _, best = (self.checkpoints.best() if self.best_metric else None) or (None, None)
@@ -308,13 +308,13 @@ class _Run:
             check_finite(params, int(state.step), self.workdir.checkpoints)
         self.claim.check()
         if jax.process_index() == 0:
-            seconds = "  ".join(f"{name} {clock(value)}" for name, value in self.chrono.totals().items())
+            seconds = "  ".join(f"{name} {clock(value)}" for name, value in self.timer.totals().items())
             write_report(self.workdir, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
             with directory_atomically(self.workdir.model) as directory:
                 self.job.save(directory, params)
                 record, scores = self.workdir.data_record(), results_of(self.workdir, self.recipe)
                 write_model_card(directory, self.recipe, self.job, record, scores)
-            for line in notices.of_lines(read_metrics(self.workdir.metrics)):
+            for line in diagnostics.of_lines(read_metrics(self.workdir.metrics)):
                 log.warning("%s", line)
             chosen = f" of step {best}, the best {self.best_metric}," if best is not None else ""
             self.bar.say(f"model{chosen} in {self.workdir.model}, curves in {self.workdir.report}  ({seconds})")
@@ -335,7 +335,7 @@ class _Run:
         if shapes in self.compiled:
             return contextlib.nullcontext()
         self.compiled.add(shapes)
-        return self.chrono.pause("compile")
+        return self.timer.pause("compile")
 
     def _saves(self, done: int) -> bool:
         """Return whether to save after step `done`; each evaluated step is saved where the best one is kept."""
@@ -364,14 +364,14 @@ class _Run:
             return self.checkpoints.preempted(done)  # all hosts must agree on the step
         return self.stop.number is not None
 
-    def _log_window(self, done: int, window: MetricsWindow, lap: Lap) -> None:
+    def _log_window(self, done: int, window: MetricsWindow, throughput: Throughput) -> None:
         """Write a line of training metrics.
 
         A window also ends at each checkpoint, so that a resumed run writes the same lines as an uninterrupted one.
         """
         means = window.close()
-        rates = lap.close()
-        with self.chrono.pause("logging"):
+        rates = throughput.close()
+        with self.timer.pause("logging"):
             self.rates = rates | {
                 "learning_rate": float(self.schedule(done - 1)),
                 "compilations": float(len(self.compiled)),  # shapes of the step compiled by this process
@@ -385,7 +385,7 @@ class _Run:
     def _evaluate(self, done: int, params: Any) -> dict[str, float]:
         """Score the whole evaluation set."""
         assert self.evaluator is not None
-        with self.chrono.pause("evaluation"):
+        with self.timer.pause("evaluation"):
             scores = self.evaluator.scores(params)
         if self.best_metric and self.best_metric not in scores:
             raise InputError(

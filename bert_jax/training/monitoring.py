@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 
-class Chrono:
+class Timer:
     """Clock that splits a run's seconds into training and its interruptions: compilation, input, evaluation etc.
 
     Attributes:
@@ -56,17 +56,17 @@ class Chrono:
         return {"training": self.training} | self.paused
 
 
-class Lap:
+class Throughput:
     """The throughput of the steps since the last line of metrics.
 
     Args:
-        chrono: the clock of the run.
+        timer: the clock of the run.
         mesh: the devices of the run.
         tokens_seen: the number of tokens in earlier steps.
     """
 
-    def __init__(self, chrono: Chrono, mesh: Mesh, tokens_seen: int = 0):
-        self._chrono = chrono
+    def __init__(self, timer: Timer, mesh: Mesh, tokens_seen: int = 0):
+        self._timer = timer
         self._tokens_seen = tokens_seen
         peak = peak_flops(mesh.devices.flat[0])
         self._peak = None if peak is None else peak * mesh.size
@@ -90,7 +90,7 @@ class Lap:
         chip's peak is known; `storage_requests_per_step` and `storage_retries`, of this process, when it uses an object
         store.
         """
-        now = self._chrono.totals()
+        now = self._timer.totals()
         spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
         seconds = max(spent["training"], 1e-9)
         self._tokens_seen += self._tokens
@@ -110,7 +110,7 @@ class Lap:
         return rates
 
     def _restart(self) -> None:
-        self._before, self._counted, self._steps = self._chrono.totals(), storage.request_counts(), 0
+        self._before, self._counted, self._steps = self._timer.totals(), storage.request_counts(), 0
         self._sequences, self._tokens, self._flops = 0, 0, 0.0
 
 
@@ -122,12 +122,12 @@ class Watchdog:
 
     Args:
         seconds: the longest time of a step; 0 = no warnings.
-        chrono: the clock of the run.
+        timer: the clock of the run.
     """
 
-    def __init__(self, seconds: float, chrono: Chrono):
+    def __init__(self, seconds: float, timer: Timer):
         self._seconds = seconds
-        self._chrono = chrono
+        self._timer = timer
         self._step = 0
         self._ended = threading.Event()  # set when a step, or the run, has ended
         self._closed = False
@@ -162,7 +162,7 @@ class Watchdog:
             waited += self._seconds
             host = f"host {jax.process_index()} of {jax.process_count()}"
             log.warning(
-                "%s: no step has ended for %g s since step %d; it is at %s", host, waited, self._step, self._chrono.at
+                "%s: no step has ended for %g s since step %d; it is at %s", host, waited, self._step, self._timer.at
             )
             if waited == self._seconds and sys.stderr is not None:
                 with contextlib.suppress(ValueError, OSError):  # stderr is not a file

@@ -82,7 +82,7 @@ def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
     check_registered(recipe.optimizer.name, OptimizerSettings(**{name: recipe.optimizer[name] for name in _SETTINGS}))
     layers = min(part.config.num_parameter_rows for part in job.task.model.models)
     for name, count in (
-        ("fresh_layers", recipe.fresh_layers),
+        ("reinit_layers", recipe.reinit_layers),
         ("optimizer.frozen_layers", recipe.optimizer.frozen_layers),
     ):
         if count > layers:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bert_jax.errors import printable
-from bert_jax.training.monitoring import Chrono
+from bert_jax.training.monitoring import Timer
 
 _SHOWN = ("loss", "mlm_accuracy", "accuracy", "learning_rate", "sequences_per_second", "tokens_per_second", "mfu")
 
@@ -22,12 +22,12 @@ class Bar:
         total: steps of the whole run.
         start: steps done before.
         show: whether to show anything at all.
-        chrono: the clock of the run; the estimated time left does not count start and compilation.
+        timer: the clock of the run; the estimated time left does not count start and compilation.
         console: the console to write to; None = stderr.
     """
 
-    def __init__(self, total: int, start: int, show: bool, chrono: Chrono, console: Console | None = None):
-        self._total, self._start, self._show, self._chrono = total, start, show, chrono
+    def __init__(self, total: int, start: int, show: bool, timer: Timer, console: Console | None = None):
+        self._total, self._start, self._show, self._timer = total, start, show, timer
         self._step, self._values = start, dict[str, float]()
         self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self._live: Live | None = None
@@ -64,7 +64,7 @@ class Bar:
     def _left(self, step: int) -> str:
         if step <= self._start:
             return ""
-        totals = self._chrono.totals()
+        totals = self._timer.totals()
         seconds = sum(value for name, value in totals.items() if name not in ("start", "compile"))
         return f"{clock(seconds / (step - self._start) * (self._total - step))} left"
 

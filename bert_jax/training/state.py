@@ -53,11 +53,11 @@ def init_state(
 
 
 def initial_state(
-    job: Job, optimizer: optax.GradientTransformation, seed: int, like: State, fresh_layers: int = 0
+    job: Job, optimizer: optax.GradientTransformation, seed: int, like: State, reinit_layers: int = 0
 ) -> State:
     """Make the state of step 0 in the shards of `like`, from the pretrained parameters of `job` where it has them.
 
-    The highest `fresh_layers` layers are initialised at random nevertheless and, if there are any, the pooler too
+    The highest `reinit_layers` layers are initialised at random nevertheless and, if there are any, the pooler too
     (Zhang et al. 2021, arXiv:2006.05987, section 5).
 
     Raises:
@@ -67,13 +67,13 @@ def initial_state(
 
     def place(path: Any, like: jax.ShapeDtypeStruct) -> jax.Array | None:
         name = _name(path)
-        if name not in given or (fresh_layers and "pooler/" in name):
+        if name not in given or (reinit_layers and "pooler/" in name):
             return None
         if given[name].shape != like.shape:
             raise InputError(f"pretrained {name}: expected shape {like.shape}, found {given[name].shape}")
         host = np.asarray(given[name], like.dtype)
-        if fresh_layers and "encoder/layers/" in name:
-            host = host[:-fresh_layers]
+        if reinit_layers and "encoder/layers/" in name:
+            host = host[:-reinit_layers]
         return jax.make_array_from_callback(host.shape, like.sharding, lambda index: host[index])
 
     def init_params(key: jax.Array, pretrained: Any) -> Any:

@@ -447,7 +447,7 @@ def test_a_table_alone_trains_a_classifier_and_holds_rows_out(tmp_path, capsys):
     status, out, err = run(capsys, "finetune", str(table), *short, "--out", str(tmp_path / "run"), "--quiet")
     assert status == 0 and "eval/accuracy" in out, err
     recipe = json.loads((tmp_path / "run/config.json").read_text())
-    assert recipe["task"] == "classification" and recipe["data"]["dev_share"] == 0.1
+    assert recipe["task"] == "classification" and recipe["data"]["validation_split"] == 0.1
     again = tmp_path / "again"  # a value may be a word of its own, and the recipe and the table to score may be named
     words = [
         "--config",
@@ -460,7 +460,7 @@ def test_a_table_alone_trains_a_classifier_and_holds_rows_out(tmp_path, capsys):
         str(table),
     ]
     assert run(capsys, "finetune", *words, *short, "--quiet")[0] == 0
-    assert json.loads((again / "config.json").read_text())["data"]["dev_share"] == 0
+    assert json.loads((again / "config.json").read_text())["data"]["validation_split"] == 0
     assert "expected a table, or --config RECIPE" in refused(capsys, "finetune", "--out", str(tmp_path / "none"))
     assert "nowhere.csv" in refused(capsys, "finetune", "nowhere.csv", *short, "--out", str(tmp_path / "none"))
 

@@ -24,7 +24,7 @@ from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.modeling import Bert, EncoderDecoder
 from bert_jax.tokenization import word_piece
-from bert_jax.training.monitoring import Chrono
+from bert_jax.training.monitoring import Timer
 from bert_jax.training.progress import Bar
 
 PACKAGE = Path(errors.__file__).parent
@@ -304,7 +304,7 @@ def test_a_table_in_a_file_is_drawn_as_rich_draws_it(columns, capsys):
 def test_the_progress_of_a_run(capsys):
     from rich.console import Console
 
-    bar = Bar(10, 0, True, Chrono(), Console(file=sys.stderr, highlight=False, soft_wrap=True))
+    bar = Bar(10, 0, True, Timer(), Console(file=sys.stderr, highlight=False, soft_wrap=True))
     bar.say(f"step 1: f1_{ESCAPES}{LONG} 0.5")
     bar.close()
     printed = capsys.readouterr().err

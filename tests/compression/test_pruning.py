@@ -15,7 +15,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference.loading import load_model
-from bert_jax.jobs.remembered import Columns, Remembered, write_remembered
+from bert_jax.jobs.training_metadata import Columns, TrainingMetadata, write_training_metadata
 from bert_jax.tokenization import train_bpe, train_sentencepiece, train_wordpiece
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
@@ -31,7 +31,7 @@ def write(path: Path, tokenizer, head=SENTIMENT, columns=None, family="bert", **
         sizes["num_labels"] = len(fields["id2label"])
     config = BertConfig.named("tiny", family, **sizes | fields)
     save_pretrained(path, config, head, random_params(config, head), tokenizer)
-    write_remembered(path, Remembered(columns or Columns("sentence", "", "label")))
+    write_training_metadata(path, TrainingMetadata(columns or Columns("sentence", "", "label")))
     return path
 
 

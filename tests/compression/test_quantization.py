@@ -206,12 +206,12 @@ def test_transformers_says_that_it_cannot_open_it(quantized):
 
 def test_what_training_remembers_goes_along(write_small, tmp_path):
     from bert_jax.data.finetuning.columns import Columns
-    from bert_jax.jobs.remembered import Remembered, read_remembered, write_remembered
+    from bert_jax.jobs.training_metadata import TrainingMetadata, read_training_metadata, write_training_metadata
 
     model = write_small(tmp_path / "model", "sequence_classification")
-    write_remembered(model, Remembered(Columns("review", label="stars"), {"a": 3, "b": 4}))
+    write_training_metadata(model, TrainingMetadata(Columns("review", label="stars"), {"a": 3, "b": 4}))
     quantize(model, tmp_path / "out", Quantization("int8"))
-    assert read_remembered(tmp_path / "out") == read_remembered(model)
+    assert read_training_metadata(tmp_path / "out") == read_training_metadata(model)
 
 
 def run(capsys, *words):

@@ -106,7 +106,7 @@ def test_rows_of_the_vocabulary():
     config, params = small(head="masked_lm", vocab_size=50, pad_token_id=1, tie_word_embeddings=False)
     config = config.replace(carried=(("cls_token_id", 7), ("mask_token_id", 3), ("cls_token", "<s>")))
     ids = np.array([1, 3, 4, 7, 40])
-    smaller, pruned = removal.keep_pieces(config, params, ids, 0)
+    smaller, pruned = removal.prune_vocab(config, params, ids, 0)
     assert (smaller.vocab_size, smaller.pad_token_id) == (5, 0)
     assert dict(smaller.carried) == {"cls_token_id": 3, "mask_token_id": 1, "cls_token": "<s>"}
     table = params["embeddings"]["word_embeddings"]["embedding"]
@@ -141,7 +141,7 @@ def test_the_most_important_parts():
         (lambda c, p: removal.keep_columns(c, p, np.array([[1, 0]] * 4)), "columns: expected .* ascending"),
         (lambda c, p: removal.keep_layers(c, p, [0, 4]), "layers: expected ascending numbers from 0 to 3"),
         (lambda c, p: removal.keep_layers(c, p, []), "layers: expected ascending numbers"),
-        (lambda c, p: removal.keep_pieces(c, p, np.array([3, 2]), 0), "ids: expected ascending ids from 0 to 49"),
+        (lambda c, p: removal.prune_vocab(c, p, np.array([3, 2]), 0), "ids: expected ascending ids from 0 to 49"),
     ],
 )
 def test_invalid_parts(remove, says):
@@ -184,7 +184,7 @@ def test_a_longformer_keeps_the_windows_of_its_layers_and_the_projections_of_its
 
 def test_the_separator_is_renumbered():
     config, params = small("longformer", sep_token_id=7)
-    smaller, _ = removal.keep_pieces(config, params, np.array([0, 1, 5, 7, 9]), 1)
+    smaller, _ = removal.prune_vocab(config, params, np.array([0, 1, 5, 7, 9]), 1)
     assert (smaller.setting("sep_token_id"), small("bert")[0].setting("sep_token_id")) == (3, None)
 
 

@@ -134,7 +134,7 @@ def test_the_last_layer_of_a_few_positions_is_that_of_all(shared):
 def test_a_part_of_the_vocabulary_has_its_logits():
     bert, params, _ = random_model("masked_lm")
     kept = np.array([0, 2, 3, 5, 8, 13, 30])
-    smaller, pruned = removal.keep_pieces(bert.config, params, kept, 0)
+    smaller, pruned = removal.prune_vocab(bert.config, params, kept, 0)
     expected = bert.apply(params, kept[[[1, 4, 6]]]).logits[..., kept]
     found = Bert(smaller, "masked_lm").apply(pruned, np.array([[1, 4, 6]])).logits
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * abs(expected).max())

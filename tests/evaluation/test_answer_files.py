@@ -14,7 +14,7 @@ from bert_jax.cli import main
 from bert_jax.conversion.file_names import RECORD
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.errors import InputError
-from bert_jax.jobs import remembered
+from bert_jax.jobs import training_metadata
 
 ROWS = [
     {"id": 7, "review": "the cat", "stars": "neg", "note": "a\tb"},
@@ -102,7 +102,7 @@ def test_an_invalid_row_keeps_its_id(place, tmp_path):
 
 
 def test_what_a_model_remembers_of_its_table(place, tmp_path, capsys):
-    found = remembered.read_remembered(place / "model")
+    found = training_metadata.read_training_metadata(place / "model")
     assert (found.columns.text, found.columns.label, found.classes) == ("review", "stars", {"neg": 1, "pos": 1})
     assert main(["evaluate", "--model", str(place / "model"), "--data", str(place / "a.jsonl"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == 2
@@ -116,7 +116,7 @@ def test_what_a_model_remembers_of_its_table(place, tmp_path, capsys):
 
 
 def test_a_memory_that_others_wrote_is_checked(tmp_path):
-    assert remembered.read_remembered(tmp_path) == remembered.Remembered()
+    assert training_metadata.read_training_metadata(tmp_path) == training_metadata.TrainingMetadata()
     for text, found in (
         ('{"columns": 3}', "columns and classes to be objects"),
         ('{"columns": {"text": 3}}', "names of columns"),
@@ -124,13 +124,15 @@ def test_a_memory_that_others_wrote_is_checked(tmp_path):
     ):
         (tmp_path / RECORD).write_text(text)
         with pytest.raises(InputError, match=found):
-            remembered.read_remembered(tmp_path)
+            training_metadata.read_training_metadata(tmp_path)
 
 
 def test_columns_without_a_header_are_remembered(tmp_path):
     columns = Columns("2", "", "0", has_header=False, separator=";", delimiter="^")
-    remembered.write_remembered(tmp_path, remembered.Remembered(columns, {"a": 1}, "drop"))
-    assert remembered.read_remembered(tmp_path) == remembered.Remembered(columns, {"a": 1}, "drop")
+    training_metadata.write_training_metadata(tmp_path, training_metadata.TrainingMetadata(columns, {"a": 1}, "drop"))
+    assert training_metadata.read_training_metadata(tmp_path) == training_metadata.TrainingMetadata(
+        columns, {"a": 1}, "drop"
+    )
     assert Columns().filled(columns) == Columns("2", "", "0", has_header=False, delimiter="^")
     assert Columns("text").filled(columns).has_header  # of a table whose columns the user names
 

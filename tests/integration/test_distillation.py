@@ -122,7 +122,7 @@ def test_relations_are_learned_in_pretraining(tmp_path, data, teachers):
         "distillation.weights.relations": 1.0, "distillation.relation_heads": 8, "model.num_attention_heads": 4,
         "stages": (), "num_steps": 40, "global_batch_size": 16, "data.sequence_length": 32, "best_metric": "",
         "eval_every": 0, "log_every": 5, "optimizer.bias_correction": True, "checkpoint_every": 0,
-        "data.hidden_share": 0.0, "data.random_share": 0.0,
+        "data.mask_replace_prob": 0.0, "data.random_replace_prob": 0.0,
     }  # fmt: skip
     train(distilling(data, teachers, "pretraining", **changes), tmp_path / "workdir", progress=False)
     lines = [json.loads(line) for line in (tmp_path / "workdir" / "metrics.jsonl").read_text().splitlines()]

@@ -84,7 +84,7 @@ OF_OTHERS = (
 )
 ADDED = small_commands.ADDED | {"train-tokenizer": ["--vocab-size", "400"]}
 # What is added to the command of a recipe, for the models of the pages, which have one layer of 32.
-_HELD_OUT = ["--config.data.dev_share=0.3"]
+_HELD_OUT = ["--config.data.validation_split=0.3"]
 _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
 ADDED_TO_RECIPES = {
     **dict.fromkeys(

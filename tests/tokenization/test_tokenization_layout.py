@@ -223,7 +223,7 @@ def test_prepared_rows_are_laid_out_as_the_tokenizer_has_them(tmp_path, bpe, obj
     prepare(
         str(tmp_path / "corpus.txt"), bpe, tmp_path / "out", objective=objective, packed=packed, max_seq_length=48,
         dupe_factor=1, validation_fraction=0, num_workers=1)  # fmt: skip
-    examples = PreparedInstances(tmp_path / "out", "train", 48, hidden_share=0.0, random_share=0.0)
+    examples = PreparedInstances(tmp_path / "out", "train", 48, mask_replace_prob=0.0, random_replace_prob=0.0)
     batch = examples.batch(np.arange(len(examples)), np.zeros(len(examples), np.int64))
     assert not batch["token_type_ids"].any()
     start, sep = bpe.cls_id, bpe.sep_id

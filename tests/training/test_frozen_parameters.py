@@ -56,7 +56,7 @@ def stepped(place, steps=1, **changes):
     job = jobs.build(c)
     program.check_fits(c, job, mesh)
     made = program.make_program(c, job.task, job.init_params, job.num_steps, mesh)
-    state = initial_state(job, made.optimizer, c.seed, made.like, c.fresh_layers)
+    state = initial_state(job, made.optimizer, c.seed, made.like, c.reinit_layers)
     before, moments = flat(state.params), flat(state.opt_state)
     for step in range(steps):
         state, _ = made.train_step(state, job.train_source.batch(step))
@@ -120,7 +120,7 @@ def test_what_is_frozen_has_no_part_in_the_norm_that_is_clipped(place):
 @pytest.mark.slow
 def test_fresh_layers_begin_anew_and_the_others_as_pretrained(place):
     given = flat(load_pretrained(place / "encoder", "encoder").params)
-    before, _, _ = stepped(place, fresh_layers=1)
+    before, _, _ = stepped(place, reinit_layers=1)
     plain, _, _ = stepped(place)
     for path in given:
         np.testing.assert_array_equal(plain[path], given[path], err_msg=path)
@@ -199,7 +199,7 @@ def test_an_adapted_model_is_trained_scored_and_written_as_any_other(place, tmp_
     ("changes", "message"),
     [
         ({"optimizer.frozen_layers": 4}, "optimizer.frozen_layers: expected at most the model's 3 layers, found 4"),
-        ({"fresh_layers": 9}, "config.fresh_layers: expected at most the model's 3 layers, found 9"),
+        ({"reinit_layers": 9}, "config.reinit_layers: expected at most the model's 3 layers, found 9"),
         ({"lora.rank": 2, "lora.targets": ("query", "vlaue")}, "'vlaue' is not known; did you mean 'value'"),
         ({"lora.rank": 2, "lora.targets": ("gate",)}, "expected matrices of this model.s layers, found .gate."),
         ({"lora.rank": 2, "lora.targets": ()}, "config.lora.targets: expected at least one of query, .*, found none"),

@@ -10,43 +10,43 @@ import pytest
 from bert_jax.config import BertConfig
 from bert_jax.modeling import Bert
 from bert_jax.sharding import make_mesh
-from bert_jax.training.monitoring import Chrono, Lap, Watchdog
+from bert_jax.training.monitoring import Throughput, Timer, Watchdog
 
 
 def test_pauses_are_not_training():
-    chrono = Chrono()
-    with chrono.pause("evaluation"):
+    timer = Timer()
+    with timer.pause("evaluation"):
         time.sleep(0.05)
-        assert chrono.at == "evaluation"
-    assert chrono.totals()["evaluation"] >= 0.05 > chrono.totals()["training"]
-    assert chrono.at == "training"
+        assert timer.at == "evaluation"
+    assert timer.totals()["evaluation"] >= 0.05 > timer.totals()["training"]
+    assert timer.at == "training"
 
 
 def test_a_lap_counts_what_its_steps_did():
-    chrono, mesh = Chrono(), make_mesh(devices=jax.devices()[:1])
-    lap = Lap(chrono, mesh, tokens_seen=1000)
+    timer, mesh = Timer(), make_mesh(devices=jax.devices()[:1])
+    throughput = Throughput(timer, mesh, tokens_seen=1000)
     for _ in range(3):
-        lap.add(Bert(BertConfig.named("tiny"), "masked_lm"), {"input_ids": np.zeros((4, 16), np.int32)})
-    with chrono.pause("input"):
+        throughput.add(Bert(BertConfig.named("tiny"), "masked_lm"), {"input_ids": np.zeros((4, 16), np.int32)})
+    with timer.pause("input"):
         time.sleep(0.02)
-    rates = lap.close()
+    rates = throughput.close()
     assert rates["tokens_seen"] == 1000 + 3 * 4 * 16
     assert rates["tokens_per_second"] == pytest.approx(3 * 4 * 16 / rates["training_seconds"])
     assert rates["tokens_per_second"] == pytest.approx(16 * rates["sequences_per_second"])
     assert rates["input_seconds"] >= 0.02 and rates["training_seconds"] < 0.02
-    empty = lap.close()
+    empty = throughput.close()
     assert (empty["tokens_seen"], empty["input_seconds"], empty["tokens_per_second"]) == (1192, 0, 0)
 
 
 def test_a_step_that_takes_too_long_is_told_of(caplog, capfd):
-    chrono = Chrono()
-    watchdog = Watchdog(0.2, chrono)
+    timer = Timer()
+    watchdog = Watchdog(0.2, timer)
     with caplog.at_level(logging.WARNING), watchdog.watching():
         for step in range(1, 5):
             watchdog.beat(step)
             time.sleep(0.02)
         assert not caplog.messages
-        with chrono.pause("input"):
+        with timer.pause("input"):
             time.sleep(0.5)
         watchdog.beat(5)
         told = len(caplog.messages)
@@ -59,6 +59,6 @@ def test_a_step_that_takes_too_long_is_told_of(caplog, capfd):
 @pytest.mark.parametrize("seconds", [0, 600])
 def test_a_run_ends_at_once(seconds):
     start = time.monotonic()
-    with Watchdog(seconds, Chrono()).watching():
+    with Watchdog(seconds, Timer()).watching():
         pass
     assert time.monotonic() - start < 5

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from bert_jax.training.monitoring import Chrono
+from bert_jax.training.monitoring import Timer
 from bert_jax.training.progress import Bar, clock, describe
 
 
@@ -25,7 +25,7 @@ def test_what_the_bar_says():
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_live_bar_in_a_terminal_and_lines_elsewhere(terminal):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80, soft_wrap=True)
-    bar = Bar(200, 0, True, Chrono(), console)
+    bar = Bar(200, 0, True, Timer(), console)
     values = {"loss": 3.21, "mlm_accuracy": 0.31, "learning_rate": 1e-4, "sequences_per_second": 51.2}
     bar.update(100, values)
     bar.line(100, values)
@@ -38,7 +38,7 @@ def test_a_live_bar_in_a_terminal_and_lines_elsewhere(terminal):
 
 
 def test_a_bar_that_is_not_to_be_shown_says_nothing(capsys):
-    bar = Bar(2, 0, False, Chrono())
+    bar = Bar(2, 0, False, Timer())
     bar.line(1, {"loss": 1.0})
     bar.say("hello")
     bar.close()

@@ -14,7 +14,7 @@ from bert_jax.data.invalid_rows import InvalidRow
 from bert_jax.data.listing import list_counts, list_names
 from bert_jax.errors import InputError, logger, printable
 
-TWIN_RULES = ("keep", "merge")  # for classes that differ only in spelling (twins)
+NEAR_DUPLICATE_RULES = ("keep", "merge")  # for classes that differ only in spelling
 MISSING_RULES = ("keep", "drop")  # for rows whose label marks a missing one
 MAX_CLASSES = 50_000
 _MAX_LABEL = 1000  # characters: a longer label is a text
@@ -35,14 +35,14 @@ class LabelRules:
     """How to treat labels that are probably not meant as separate classes.
 
     Attributes:
-        twins: how to treat classes that differ only in case, spaces, quotes, Unicode form or the spelling of a number.
-            `keep`: with a warning; `merge`: they become the most frequent of them.
+        near_duplicates: how to treat classes that differ only in case, spaces, quotes, Unicode form or spelling of a
+            number. `keep`: with a warning; `merge`: they become the most frequent of them.
         missing: how to treat labels that mark a missing label, such as SNLI's `-`, and empty labels. `keep`: the first
             are classes, with a warning, and the second invalid rows; `drop`: rows with either are left out.
         names: the classes in their order, so that labels may also be their numbers; () = the labels found.
     """
 
-    twins: str = "keep"
+    near_duplicates: str = "keep"
     missing: str = "keep"
     names: tuple[str, ...] = ()
 
@@ -185,23 +185,25 @@ class Labelling:
         return tuple(dict.fromkeys(self._map.get(label, label) for label in labels))
 
     def _merged(self, counts: Mapping[str, int]) -> dict[str, str]:
-        """Return spelling -> class; different spellings have the same class where twins are merged."""
-        merge = self._rules.twins == "merge"
+        """Return spelling -> class; different spellings have the same class where near duplicates are merged."""
+        merge = self._rules.near_duplicates == "merge"
         groups = collections.defaultdict(list)
         for label in sorted(counts, key=lambda label: (-counts[label], label)):
             if label not in self.missing or self._rules.missing == "keep":
-                groups[twin_key(label)].append(label)
-        twins = [group for group in groups.values() if len(group) > 1]
+                groups[spelling_key(label)].append(label)
+        near = [group for group in groups.values() if len(group) > 1]
         quoted = [group[0] for group in groups.values() if _unquoted(group[0]) != group[0]]
         # A log collapses runs of spaces, so the spaces of a label are written out.
         told = [
-            ", ".join(f"{label!r} ({counts[label]:,})".replace("  ", " \\x20") for label in group) for group in twins
+            ", ".join(f"{label!r} ({counts[label]:,})".replace("  ", " \\x20") for label in group) for group in near
         ]
         if told:
             what = "merged" if merge else "probably meant as one class"
-            self._say(f"{what}: {'; '.join(told)}", "" if merge else recipe_key("label_twins", "merge"))
+            self._say(f"{what}: {'; '.join(told)}", "" if merge else recipe_key("near_duplicate_labels", "merge"))
         if quoted and not merge:
-            self._say(f"classes with quotes around them: {list_names(quoted)}", recipe_key("label_twins", "merge"))
+            self._say(
+                f"classes with quotes around them: {list_names(quoted)}", recipe_key("near_duplicate_labels", "merge")
+            )
         return {label: _unquoted(group[0]) for group in groups.values() for label in group} if merge else {}
 
     def warn(self, counts: Mapping[str, int], dropped: Mapping[str, int]) -> None:
@@ -255,7 +257,7 @@ def match_labels(found: Iterable[str], names: Sequence[str]) -> tuple[dict[str, 
     exact = set(names)
     by_key: dict[str, list[str]] = collections.defaultdict(list)
     for name in names:
-        by_key[twin_key(name)].append(name)
+        by_key[spelling_key(name)].append(name)
     generic = list(names) == [str(i) for i in range(len(names))]
     numeric = any(_NUMBER.fullmatch(key) for key in by_key)
     matched, said = {}, []
@@ -263,7 +265,7 @@ def match_labels(found: Iterable[str], names: Sequence[str]) -> tuple[dict[str, 
         if label in exact:
             matched[label] = label
             continue
-        near = by_key.get(twin_key(label), [])
+        near = by_key.get(spelling_key(label), [])
         number = _number_of(label, numeric and not generic, numeric)
         if len(near) == 1:
             matched[label] = near[0]
@@ -284,7 +286,7 @@ def _number_of(label: str, no_generic: bool, no_plain: bool) -> int | None:
     return None if no_plain or plain is None else int(float(label))
 
 
-def twin_key(label: str) -> str:
+def spelling_key(label: str) -> str:
     """Normalize the spelling of a label: case, spaces, quotes, Unicode form, and how a number is written."""
     key = " ".join(_unquoted(unicodedata.normalize("NFKC", label)).split()).casefold()
     if len(key) <= 40 and _NUMBER.fullmatch(key):
@@ -311,8 +313,8 @@ def _missing_in(counts: Mapping[str, int]) -> set[str]:
     A ClassLabel of the `datasets` library has -1 for a missing label, and the names of the others are words.
     """
     found = {label for label in counts if is_missing(label)}
-    others = {twin_key(label) for label in counts if label not in found} - {"-1"}
+    others = {spelling_key(label) for label in counts if label not in found} - {"-1"}
     indices = "0" in others and all(key.isdigit() for key in others)
     if indices or not any(map(_NUMBER.fullmatch, others)):
-        found |= {label for label in counts if twin_key(label) == "-1"}
+        found |= {label for label in counts if spelling_key(label) == "-1"}
     return found

@@ -30,8 +30,8 @@ class Masking:
         unit: the unit of masking, one of UNITS: tokens; whole words; or spans of words, the last of which may be cut,
             and whose tokens are all hidden, all replaced or all kept (Joshi et al. 2020, arXiv:1907.10529). The budget
             is the same for all units.
-        hidden_share: the share of the chosen tokens that becomes [MASK].
-        random_share: the share of the chosen tokens that becomes a random token; the rest is kept.
+        mask_replace_prob: the share of the chosen tokens that becomes [MASK].
+        random_replace_prob: the share of the chosen tokens that becomes a random token; the rest is kept.
         is_continuation: bool [V], whether a piece continues a word; needed for words and spans.
         static: the number of masks of an example, used in rotation; 0 draws a new mask in every epoch.
         seed: the seed of all random numbers, together with epoch and example.
@@ -42,8 +42,8 @@ class Masking:
     max_predictions: int
     mask_prob: float = 0.15
     unit: str = "token"
-    hidden_share: float = 0.8
-    random_share: float = 0.1
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
     is_continuation: np.ndarray | None = None
     static: int = 0
     seed: int = 0
@@ -110,8 +110,8 @@ def apply_masks(
     replacement = (
         (hash_counters(keys[row], _REPLACEMENT, column) >> np.uint64(32)) * np.uint64(masking.vocab_size)
     ) >> np.uint64(32)
-    hidden = np.where(share < 1 - masking.random_share, originals, replacement.astype(np.int32))
-    hidden = np.where(share < masking.hidden_share, np.int32(masking.mask_id), hidden)
+    hidden = np.where(share < 1 - masking.random_replace_prob, originals, replacement.astype(np.int32))
+    hidden = np.where(share < masking.mask_replace_prob, np.int32(masking.mask_id), hidden)
 
     shape = (rows, masking.max_predictions)
     masked = input_ids.copy()

@@ -35,7 +35,7 @@ class PreparedInstances:
         max_predictions: P, the most tokens predicted in an example; None: mask_prob * S, rounded up. A packed row has
             room for the predictions of all its examples.
         mask_prob: the share of a row's tokens to predict.
-        mask_unit, hidden_share, random_share, static_masks, seed: settings of the masks (`Masking`).
+        mask_unit, mask_replace_prob, random_replace_prob, static_masks, seed: settings of the masks (`Masking`).
         noise: schedule and weighting of the noise of masked diffusion (`bert_jax.data.diffusion.Noise`), in place of
             the masks of masked LM; each prediction then has room.
         config: the config of the model to be trained, which must have the positions and the vocabulary for these
@@ -57,8 +57,8 @@ class PreparedInstances:
         max_predictions: int | None = None,
         mask_prob: float = 0.15,
         mask_unit: str = "token",
-        hidden_share: float = 0.8,
-        random_share: float = 0.1,
+        mask_replace_prob: float = 0.8,
+        random_replace_prob: float = 0.1,
         static_masks: int = 0,
         seed: int = 0,
         noise: tuple[str, str] | None = None,
@@ -86,8 +86,8 @@ class PreparedInstances:
             max_predictions=math.ceil(mask_prob * seq_length) if max_predictions is None else max_predictions,
             mask_prob=mask_prob,
             unit=mask_unit,
-            hidden_share=hidden_share,
-            random_share=random_share,
+            mask_replace_prob=mask_replace_prob,
+            random_replace_prob=random_replace_prob,
             is_continuation=self.tokenizer.is_continuation,
             static=static_masks,
             seed=seed,

@@ -183,7 +183,7 @@ def _check_recipe(recipe: Any, weights: Mapping[str, float]) -> None:
         expected = ", ".join(name for name, task in TASK_RECIPES.items() if task.teacher_cache)
         raise InputError(f"{_KEY}.cache: expected one of the tasks whose rows keep a teacher's outputs, {expected}, "
                          f"found {recipe.task}")  # fmt: skip
-    for key, value in (("lora.rank", recipe.lora.rank), ("fresh_layers", recipe.fresh_layers)):
+    for key, value in (("lora.rank", recipe.lora.rank), ("reinit_layers", recipe.reinit_layers)):
         if value:
             raise InputError(f"config.{key}: expected 0 with distillation, found {value}")
     within_batch = "embeddings" in weights and recipe.distillation.embedding_distance == "similarities"

@@ -16,7 +16,7 @@ from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.errors import InputError
 from bert_jax.evaluation.tables import TableEvaluator
 from bert_jax.inference.scoring import is_number, scores_of, short
-from bert_jax.jobs.remembered import read_remembered
+from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.tasks.classification.data import labels_of, read_labelled
@@ -73,7 +73,7 @@ class ClassificationEvaluator(TableEvaluator):
         config = self.runner.config
         if config.problem_type == "regression" and config.num_labels > 1:
             raise InputError(f"{model_dir}: expected a regression with one output, found {config.num_labels}")
-        self._remembered = read_remembered(model_dir)
+        self._metadata = read_training_metadata(model_dir)
         self._names = () if is_number(config) else config.label_names  # () for a model with one output
         self._submission = submission
         self._stride = doc_stride if long_texts == "windows" else None
@@ -119,9 +119,9 @@ class ClassificationEvaluator(TableEvaluator):
 
     def labelled(self, data: Any, columns: Columns, invalid: InvalidRows) -> tuple[list[Example], np.ndarray]:
         """Return the labelled rows and their labels; a label must be one that the model knows."""
-        separator = (columns.separator or self._remembered.columns.separator or ",") if self._several else ""
+        separator = (columns.separator or self._metadata.columns.separator or ",") if self._several else ""
         columns = dataclasses.replace(columns, separator=separator)
-        rules = LabelRules(missing=self._remembered.missing_labels)
+        rules = LabelRules(missing=self._metadata.missing_labels)
         rows, _ = read_labelled(data, columns, self._names, not self._names, invalid, rules)
         return rows, labels_of(rows, columns, self._names)
 

@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from bert_jax.data.finetuning.features import LONG_TEXTS
-from bert_jax.data.finetuning.labels import MISSING_RULES, TWIN_RULES
+from bert_jax.data.finetuning.labels import MISSING_RULES, NEAR_DUPLICATE_RULES
 from bert_jax.errors import InputError
 from bert_jax.metrics import listed
 from bert_jax.recipes.base import CONTENT, Key, ModelUse, TaskRecipe
@@ -31,8 +31,9 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {
                                 may_change=CONTENT),
     "data.label_names": Key((), "names of the classes in order, so that labels may be numbers; () = the labels in the "
                             "data"),
-    "data.label_twins": Key("keep", "labels that differ only in case, spaces, quotes or the spelling of a number: keep "
-                            "= separate classes, with a warning; merge = one class", TWIN_RULES),
+    "data.near_duplicate_labels": Key("keep", "labels that differ only in case, spaces, quotes or the spelling of a "
+                                      "number: keep = separate classes, with a warning; merge = one class",
+                                      NEAR_DUPLICATE_RULES, former="data.label_twins"),
     "data.missing_labels": Key("keep", "labels that are empty, '-', 'nan' or the like: keep = empty ones are invalid, "
                                "others a class, with a warning; drop = skip these rows", MISSING_RULES),
     "data.class_weights": Key("", "weights of classes in the loss: balanced = inverse to their frequency; empty = "

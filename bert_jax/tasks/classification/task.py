@@ -19,8 +19,8 @@ from bert_jax.data.tokens import packing
 from bert_jax.errors import InputError
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics, model_inputs, real_rows
-from bert_jax.jobs.remembered import Remembered
 from bert_jax.jobs.teaching import reads_no_labels, teacher_classes, with_teacher_outputs
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
@@ -179,7 +179,7 @@ def labelled_columns(recipe: Any) -> Columns:
 
 
 def _rules(data: Any) -> LabelRules:
-    return LabelRules(data.label_twins, data.missing_labels, tuple(map(str, data.label_names)))
+    return LabelRules(data.near_duplicate_labels, data.missing_labels, tuple(map(str, data.label_names)))
 
 
 def build(recipe: Any) -> Job:
@@ -218,7 +218,9 @@ def build(recipe: Any) -> Job:
         recipe, model, tokenizer, train, lambda tokenizer, _, length: encode_texts(tokenizer, rows, labels, length)
     )
     counts = {} if rows[0].label is None else count_classes(rows, named, names)
-    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, Remembered(named, counts, rules.missing))
+    return fine_tuning.build_job(
+        recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(named, counts, rules.missing)
+    )
 
 
 class _Read(NamedTuple):

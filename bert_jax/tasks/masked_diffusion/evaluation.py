@@ -12,7 +12,7 @@ from bert_jax.errors import InputError
 from bert_jax.evaluation.driver import Evaluated, Evaluator
 from bert_jax.evaluation.writing import write_answers
 from bert_jax.inference import PretrainedModel
-from bert_jax.jobs.remembered import read_remembered
+from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.metrics.generation import choose_text_metrics, text_scores
 from bert_jax.modeling import Bert
 from bert_jax.tasks.masked_diffusion.data import (
@@ -50,8 +50,8 @@ class MaskedDiffusionEvaluator(Evaluator):
     @classmethod
     def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
         """Return the columns of `Evaluator.columns`; of a model trained on texts without prompts, only its texts."""
-        remembered = read_remembered(model_dir).columns
-        found = given.filled(remembered if remembered.wanted else cls.default_columns)
+        metadata = read_training_metadata(model_dir).columns
+        found = given.filled(metadata if metadata.wanted else cls.default_columns)
         return dataclasses.replace(found, text="", label="") if found.texts else found
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:

@@ -8,7 +8,13 @@ KEYS = {
     name: key
     for name, key in pretraining.KEYS.items()
     if name
-    not in ("data.mask_prob", "data.max_predictions", "data.mask_unit", "data.hidden_share", "data.random_share")
+    not in (
+        "data.mask_prob",
+        "data.max_predictions",
+        "data.mask_unit",
+        "data.mask_replace_prob",
+        "data.random_replace_prob",
+    )
 } | {"data.noise_schedule": NOISE_SCHEDULE, "data.noise_weighting": NOISE_WEIGHTING}
 
 RECIPE = TaskRecipe(

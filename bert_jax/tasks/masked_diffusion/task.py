@@ -19,8 +19,8 @@ from bert_jax.data.tokens import packing
 from bert_jax.errors import InputError
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics, model_inputs
-from bert_jax.jobs.remembered import Remembered
 from bert_jax.jobs.synthetic_rows import WORD, table_rows
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics.ratios import ratios
 from bert_jax.modeling import Bert
 from bert_jax.tasks.masked_diffusion.data import (
@@ -112,8 +112,8 @@ def build(recipe: Any) -> Job:
         dev = evaluation_features(held_out, tokenizer.mask_id, data.answer_length)
     task = MaskedDiffusionTask(Bert(config, HEAD, setup.compute(recipe)))
     generated = Generated(region.length, region.fill, tuple(np.bincount(train.answer_lengths).tolist()))
-    remembered = Remembered(columns, records={"generated": generated})
-    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, remembered)
+    metadata = TrainingMetadata(columns, records={"generated": generated})
+    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata)
     noise = Noise(tokenizer.mask_id, data.noise_schedule, data.noise_weighting)
     slots = data.packing or data.answer_length  # the most target tokens of a row
     source = NoisyBatches(job.train_source, noise, slots, recipe.seed)  # type: ignore[arg-type]

@@ -21,8 +21,8 @@ from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, pla
 from bert_jax.errors import InputError
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics
-from bert_jax.jobs.remembered import Remembered
 from bert_jax.jobs.synthetic_rows import WORD, table_rows
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
@@ -197,7 +197,9 @@ def build(recipe: Any) -> Job:
         first = separators[np.searchsorted(separators, rows.starts[:-1])]  # and one more follows it
         setup.check_room(config, int((rows.starts[1:] - first - 2).max()), "the longest choice")
     model = Bert(config.replace(pooler=True), HEAD, setup.compute(recipe))
-    return fine_tuning.build_job(recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev, Remembered(columns))
+    return fine_tuning.build_job(
+        recipe, MultipleChoiceTask(model), tokenizer, loaded, train, dev, TrainingMetadata(columns)
+    )
 
 
 def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:

@@ -37,9 +37,10 @@ KEYS = {
                                 synonyms="max_predictions_per_seq max_predictions_per_sequence"),
     "data.mask_unit": Key("token", "unit of masking: a token, a whole word or a span of words", MASK_UNITS,
                           synonyms="whole_word_masking wwm do_whole_word_mask mask_strategy"),
-    "data.hidden_share": Key(0.8, "fraction of the masked tokens that [MASK] replaces", least=0),
-    "data.random_share": Key(0.1, "fraction of the masked tokens that a random token replaces; the rest keeps its "
-                             "token", least=0),
+    "data.mask_replace_prob": Key(0.8, "fraction of the masked tokens that [MASK] replaces", least=0,
+                                  former="data.hidden_share"),
+    "data.random_replace_prob": Key(0.1, "fraction of the masked tokens that a random token replaces; the rest keeps "
+                                    "its token", least=0, former="data.random_share"),
     "data.static_masks": Key(0, "number of fixed masks of an example, reused in turn by the epochs; 0 = a new mask "
                              "each epoch", least=0),
     "data.eval_batches": Key(0, "number of held-out batches in an evaluation; 0 = all", least=0,
@@ -51,10 +52,10 @@ KEYS = {
 
 def check(c: ConfigDict) -> None:
     """Raise InputError when the shares of masked tokens, or the directories of a mixture, do not fit together."""
-    if "hidden_share" in c.data and c.data.hidden_share + c.data.random_share > 1:
+    if "mask_replace_prob" in c.data and c.data.mask_replace_prob + c.data.random_replace_prob > 1:
         raise InputError(
-            "config.data: expected hidden_share + random_share of at most 1, "
-            f"found {c.data.hidden_share} + {c.data.random_share}"
+            "config.data: expected mask_replace_prob + random_replace_prob of at most 1, "
+            f"found {c.data.mask_replace_prob} + {c.data.random_replace_prob}"
         )
     _check_mixture(c)
 

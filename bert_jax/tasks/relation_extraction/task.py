@@ -17,9 +17,9 @@ from bert_jax.errors import InputError
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.added_rows import with_word_rows
 from bert_jax.jobs.base import Job, real_rows
-from bert_jax.jobs.remembered import Remembered
 from bert_jax.jobs.synthetic_rows import WORD
 from bert_jax.jobs.teaching import distillation_of
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.tasks.classification.task import HEAD as HEAD
@@ -110,8 +110,8 @@ def build(recipe: Any) -> Job:
     )
     assert train is not None
     counts = {name: sum(name in (row.labels or (null,)) for row in rows) for name in names}
-    remembered = Remembered(classes=counts, records={"relations": RelationSettings(data.markers, null)})
-    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, remembered)
+    metadata = TrainingMetadata(classes=counts, records={"relations": RelationSettings(data.markers, null)})
+    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata)
 
 
 def _read(recipe: Any, tokenizer: Tokenizer) -> RelationData:

@@ -22,9 +22,9 @@ from bert_jax.data.finetuning.ranked_passages import (
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics
-from bert_jax.jobs.remembered import Remembered
 from bert_jax.jobs.synthetic_rows import table_rows
 from bert_jax.jobs.teaching import distillation_of
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics.scores import accuracy, f1
 from bert_jax.modeling import Bert
 from bert_jax.tasks.reranking.losses import RERANKING_LOSSES, ordered_pairs
@@ -153,8 +153,8 @@ def build(recipe: Any) -> Job:
     dev = encode_ranked_passages(tokenizer, held, data.max_seq_length, prompt) if held else None
     single = dev is not None and dev.size == 1
     task = RerankingTask(_model(recipe, config), data.loss, choose_ranking_metrics(data.metrics, single))
-    remembered = Remembered(dataclasses.replace(columns, more=(), texts=""))
-    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, remembered)
+    metadata = TrainingMetadata(dataclasses.replace(columns, more=(), texts=""))
+    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata)
 
 
 def choose_ranking_metrics(names: Sequence[str], single: bool) -> tuple[str, ...]:

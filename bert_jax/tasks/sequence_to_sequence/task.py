@@ -21,8 +21,8 @@ from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.errors import InputError
 from bert_jax.jobs import fine_tuning, fingerprints, setup
 from bert_jax.jobs.base import Job, Metrics
-from bert_jax.jobs.remembered import Remembered, write_remembered
 from bert_jax.jobs.synthetic_rows import WORD, table_rows
+from bert_jax.jobs.training_metadata import TrainingMetadata, write_training_metadata
 from bert_jax.metrics.ratios import ratios
 from bert_jax.modeling import EncoderDecoder, Params
 from bert_jax.storage import PathLike
@@ -120,7 +120,7 @@ def build(recipe: Any) -> Job:
 
     def save(directory: PathLike, params: Params) -> None:
         save_encoder_decoder(directory, model, params, settings, tokenizer)
-        write_remembered(directory, Remembered(columns))
+        write_training_metadata(directory, TrainingMetadata(columns))
 
     def fingerprint() -> dict[str, Any]:
         return job.data() | {"decoder": fingerprints.of_config(model.decoder_config)}

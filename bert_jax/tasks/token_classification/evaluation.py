@@ -20,7 +20,7 @@ from bert_jax.evaluation.driver import Evaluated, Evaluator
 from bert_jax.evaluation.table_cells import TableCells
 from bert_jax.evaluation.writing import write_answers
 from bert_jax.inference.scoring import short
-from bert_jax.jobs.remembered import read_remembered
+from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.reports import page
@@ -53,7 +53,7 @@ class TokenClassificationEvaluator(Evaluator):
     def __init__(self, model_dir: storage.PathLike, *, tag_names: Sequence[str] = (), **options: Any):
         super().__init__(model_dir, **options)
         self._tag_names = tuple(tag_names) or self.runner.config.label_names
-        self._column = read_remembered(model_dir).columns.label or "UPOS"
+        self._column = read_training_metadata(model_dir).columns.label or "UPOS"
 
     def build_task(self, model: Bert) -> TokenClassificationTask:
         """Return the task of the model."""

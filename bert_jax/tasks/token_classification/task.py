@@ -17,9 +17,9 @@ from bert_jax.data.finetuning.tags import UNTAGGED
 from bert_jax.data.tokens import packing
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics, model_inputs
-from bert_jax.jobs.remembered import Remembered
 from bert_jax.jobs.synthetic_rows import WORD
 from bert_jax.jobs.teaching import teacher_classes, with_teacher_outputs
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
@@ -101,7 +101,7 @@ def build(recipe: Any) -> Job:
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, setup.compute(recipe))
     task = TokenClassificationTask(model, names, metrics)
     train = with_teacher_outputs(recipe, model, tokenizer, train, lambda tokenizer, prompt, length: train)
-    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, Remembered(columns))
+    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(columns))
 
 
 def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:

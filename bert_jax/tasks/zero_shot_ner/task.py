@@ -21,9 +21,9 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.added_rows import with_word_rows
 from bert_jax.jobs.base import Job, Metrics
-from bert_jax.jobs.remembered import Remembered
 from bert_jax.jobs.synthetic_rows import WORD
 from bert_jax.jobs.teaching import distillation_of
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.tasks.zero_shot_ner.batches import GlinerSource, encode_span_texts
@@ -165,7 +165,7 @@ def build(recipe: Any) -> Job:
     if held and evaluated:
         dev = encode_span_texts(maker, held, tuple(evaluated), data.max_seq_length, training=False)
     task = ZeroShotNerTask(model, tuple(evaluated), tuple(data.metrics) or entities.ENTITY_METRICS)
-    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, Remembered(columns))  # type: ignore[arg-type]
+    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(columns))  # type: ignore[arg-type]
     plain = job.train_source
     assert isinstance(plain, TrainSource)
     source = GlinerSource(train, plain.batch_size, plain.buckets, tokenizer.pad_id, recipe.seed)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data.finetuning.columns import Columns
-from bert_jax.data.finetuning.labels import LabelRules, match_labels, twin_key
+from bert_jax.data.finetuning.labels import LabelRules, match_labels, spelling_key
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification.data import count_classes, labels_of, read_labelled
 
@@ -32,7 +32,7 @@ def test_spaces_around_a_label_are_no_part_of_it(tmp_path):
     assert classes(table(tmp_path, "pos", " pos", "pos ", "neg")) == {"neg": 1, "pos": 3}
 
 
-TWINS = [
+NEAR_DUPLICATES = [
     (("pos", "pos", "Pos", "neg"), "'pos' (2), 'Pos' (1)", {"neg": 1, "pos": 3}),
     (("1", "0", "1.0", "1.0"), "'1.0' (2), '1' (1)", {"0": 1, "1.0": 3}),
     (('"yes"', "yes", "yes", "no"), "'yes' (2), '\"yes\"' (1)", {"no": 1, "yes": 3}),
@@ -42,20 +42,22 @@ TWINS = [
 ]
 
 
-@pytest.mark.parametrize(("labels", "said", "merged"), TWINS)
+@pytest.mark.parametrize(("labels", "said", "merged"), NEAR_DUPLICATES)
 def test_spellings_of_one_label_are_told_and_merged_on_request(tmp_path, caplog, labels, said, merged):
     spec = table(tmp_path, *labels)
     assert len(classes(spec)) == 3
-    assert caplog.messages == [f"{spec}: probably meant as one class: {said} (see --config.data.label_twins=merge)"]
+    assert caplog.messages == [
+        f"{spec}: probably meant as one class: {said} (see --config.data.near_duplicate_labels=merge)"
+    ]
     caplog.clear()
-    assert classes(spec, rules=LabelRules(twins="merge")) == merged
+    assert classes(spec, rules=LabelRules(near_duplicates="merge")) == merged
     assert caplog.messages == [f"{spec}: merged: {said}"]
 
 
 def test_quotes_around_all_labels_are_told_and_removed(tmp_path, caplog):
     spec = table(tmp_path, '"a"', '"b"')
     assert classes(spec) == {'"a"': 1, '"b"': 1} and "quotes around them" in caplog.messages[0]
-    assert classes(spec, rules=LabelRules(twins="merge")) == {"a": 1, "b": 1}
+    assert classes(spec, rules=LabelRules(near_duplicates="merge")) == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize(
@@ -154,9 +156,9 @@ def test_a_label_means_a_class_where_no_other_is_meant(found, names, expected):
     assert said == ", ".join(sorted(f"{a!r} as {b!r}" for a, b in expected.items() if a != b))
 
 
-def test_twins_of_numbers():
-    assert len({twin_key(label) for label in ("7", "7.0", "07", "+7", "7e0", " \uff17 ")}) == 1
-    assert len({twin_key(label) for label in ("7", "-7", "7.5", "1e39", "1" * 5000, "v7", "7/8")}) == 7
+def test_near_duplicates_of_numbers():
+    assert len({spelling_key(label) for label in ("7", "7.0", "07", "+7", "7e0", " \uff17 ")}) == 1
+    assert len({spelling_key(label) for label in ("7", "-7", "7.5", "1e39", "1" * 5000, "v7", "7/8")}) == 7
 
 
 @pytest.mark.parametrize(

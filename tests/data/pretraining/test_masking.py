@@ -135,7 +135,7 @@ def test_whole_words_within_the_budget(max_predictions):
 
 
 def test_shares_are_those_asked_for():
-    out = mask(rows(1000), dataclasses.replace(MASKING, hidden_share=0.5, random_share=0.3))
+    out = mask(rows(1000), dataclasses.replace(MASKING, mask_replace_prob=0.5, random_replace_prob=0.3))
     now = np.take_along_axis(out["input_ids"], out["masked_positions"], axis=1)
     kept = (now == out["masked_labels"]).mean()
     assert abs((now == MASK_ID).mean() - 0.5) < 0.02 and abs(kept - 0.2) < 0.016  # four standard deviations

@@ -267,9 +267,9 @@ WRONG = {
         "the teacher, found hidden_states with head 'sequence_classification'",
     ),
     "rows to hold out without labels": (
-        {**SOFT, "distillation.weights.labels": 0.0, "data.dev_share": 0.5},
-        "config.data.dev_share: expected 0 where labels of data.train are not read (distillation.weights.labels=0), "
-        "found 0.5; use data.dev",
+        {**SOFT, "distillation.weights.labels": 0.0, "data.validation_split": 0.5},
+        "config.data.validation_split: expected 0 where labels of data.train are not read "
+        "(distillation.weights.labels=0), found 0.5; use data.dev",
     ),
 }
 

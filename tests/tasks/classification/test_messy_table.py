@@ -48,9 +48,9 @@ def place(tmp_path_factory, write_small):
 def model(place):
     """The command line that its messages lead to, as it is followed, and the model that comes of it."""
     said = []
-    changes = {"init_from": str(place / "encoder"), "data.train": str(place / "reviews.csv"), "data.dev_share": 0.1,
-               "num_steps": 30, "global_batch_size": 32, "optimizer.learning_rate": 3e-3, "data.length_buckets": (24,),
-               "data.max_seq_length": 24}  # fmt: skip
+    changes = {"init_from": str(place / "encoder"), "data.train": str(place / "reviews.csv"),
+               "data.validation_split": 0.1, "num_steps": 30, "global_batch_size": 32, "optimizer.learning_rate": 3e-3,
+               "data.length_buckets": (24,), "data.max_seq_length": 24}  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bert_jax.data.finetuning.labels._log.warning", lambda text, *values: said.append(text % values))
         for _ in range(6):
@@ -76,7 +76,7 @@ def test_the_messages_lead_to_a_model_of_two_classes(model):
     del followed["data.train"]
     assert followed == {
         "data.text_column": "review", "data.label_column": "stars", "data.invalid_rows": "skip",
-        "data.label_twins": "merge", "data.missing_labels": "drop",
+        "data.near_duplicate_labels": "merge", "data.missing_labels": "drop",
     }  # fmt: skip
     assert results["eval/accuracy"] > 0.9
     stored = json.loads((directory / RECORD).read_text())

@@ -326,7 +326,7 @@ def test_margins_of_a_teacher_are_learned(place, tmp_path):
     batch = made.train_source.batch(0)
     assert batch["input_ids"].shape[1] == 3 and set(batch["labels"].tolist()) == {0, 5}
     assert not made.task.labelled and made.task.metrics == ("retrieval_accuracy", "mrr")
-    held = {"data.dev": "", "data.dev_share": 0.2}
+    held = {"data.dev": "", "data.validation_split": 0.2}
     assert set(job(place, "margin_mse", **changes | held).train_source.batch(0)["labels"].tolist()) == {0, 5}
 
 
@@ -457,7 +457,7 @@ def test_predict_answers_every_row_in_its_order(place, tuned, tmp_path, monkeypa
         ("margin_mse", {"data.label_column": "score"}, r"negative_column: expected a column, which loss 'margin_mse'"),
         ("in_batch_negatives", {"data.guide": "x"}, r"guide_cache: expected a directory for the guide's embeddings"),
         ("cosine", {"data.guide": "x"}, r"data\.guide: expected loss 'in_batch_negatives' and no teacher, .*'cosine'"),
-        ("simcse", {"data.dev_share": 0.1, "data.dev": ""}, r"dev_share: expected 0 for loss 'simcse'"),
+        ("simcse", {"data.validation_split": 0.1, "data.dev": ""}, r"validation_split: expected 0 for loss 'simcse'"),
         (
             "simcse",
             {"distillation.teacher": "x", "distillation.weights.embeddings": 1.0, "data.dev": ""},

@@ -10,7 +10,7 @@ from bert_jax.data.finetuning.columns import Columns
 from bert_jax.errors import InputError
 from bert_jax.evaluation import evaluate
 from bert_jax.inference import pipeline
-from bert_jax.jobs.remembered import Remembered, write_remembered
+from bert_jax.jobs.training_metadata import TrainingMetadata, write_training_metadata
 from bert_jax.tasks.masked_diffusion.evaluation import BOUNDS
 from bert_jax.tasks.masked_diffusion.settings import Generated
 
@@ -21,8 +21,9 @@ PROMPTS = ["the cat sat", "a dog"]
 def model(tmp_path_factory, write_small):
     path = write_small(tmp_path_factory.mktemp("verb") / "model", "masked_lm", seed=1, initializer_range=0.5,
                        max_position_embeddings=48)  # fmt: skip
-    write_remembered(
-        path, Remembered(Columns("prompt", label="answer"), records={"generated": Generated(8, "random", (0, 0, 1))})
+    write_training_metadata(
+        path,
+        TrainingMetadata(Columns("prompt", label="answer"), records={"generated": Generated(8, "random", (0, 0, 1))}),
     )
     return path
 
@@ -116,15 +117,17 @@ def test_evaluate_and_predict(model, capsys, tmp_path):
     assert [each["prompt"] for each in written] == PROMPTS
     chat = [{"role": "user", "content": PROMPTS[0]}, {"role": "assistant", "content": "x"}]
     (tmp_path / "chats.jsonl").write_text(json.dumps({"chat": chat}) + "\n")
-    write_remembered(model, Remembered(Columns(texts="chat"), records={"generated": Generated(8, "random", (0, 0, 1))}))
+    write_training_metadata(
+        model, TrainingMetadata(Columns(texts="chat"), records={"generated": Generated(8, "random", (0, 0, 1))})
+    )
     status, _, err = run(
         capsys, "predict", "--model", model, "--data", tmp_path / "chats.jsonl", "--out", tmp_path / "c.tsv"
     )
     assert status == 0, err
     assert (tmp_path / "c.tsv").read_text().splitlines()[1].startswith(answers[0])
     assert evaluate(model, str(tmp_path / "chats.jsonl"))["examples"] == 1
-    write_remembered(
-        model, Remembered(Columns(label="answer"), records={"generated": Generated(8, "random", (0, 0, 1))})
+    write_training_metadata(
+        model, TrainingMetadata(Columns(label="answer"), records={"generated": Generated(8, "random", (0, 0, 1))})
     )
     assert set(evaluate(model, str(table))) == {*BOUNDS, "examples"}
     with pytest.raises(InputError, match="for texts without prompts, found 'bleu'"):

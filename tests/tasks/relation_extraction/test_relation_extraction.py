@@ -207,10 +207,10 @@ def test_plan_compiles_its_steps_without_data_and_with(place):
 
 
 def test_rows_are_held_out_by_relation_or_by_document(place, tmp_path):
-    made = job(place, **{"data.dev": "", "data.dev_share": 0.25})
+    made = job(place, **{"data.dev": "", "data.validation_split": 0.25})
     assert made.train_source.num_examples == 180
     (tmp_path / "a.json").write_text(json.dumps([document(np.random.default_rng(i), i) for i in range(8)]))
-    changes = {"data.train": str(tmp_path / "a.json"), "data.dev": "", "data.dev_share": 0.25,
+    changes = {"data.train": str(tmp_path / "a.json"), "data.dev": "", "data.validation_split": 0.25,
                "data.multi_label": True, "data.max_seq_length": 40, "data.length_buckets": (40,)}  # fmt: skip
     assert job(place, **changes).train_source.num_examples == 6 * 6
 

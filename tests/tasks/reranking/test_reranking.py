@@ -213,7 +213,7 @@ def test_a_query_is_on_one_side_of_the_split(place, tmp_path):
     rows = [json.dumps({"query": f"the {NOUNS[i % 8]}", "passage": f"a {i}", "label": i % 2}) for i in range(64)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     made = job(place, "binary_cross_entropy", **{"data.train": str(tmp_path / "rows.jsonl"), "data.dev": "",
-                                                 "data.dev_share": 0.25, "global_batch_size": 8})  # fmt: skip
+                                                 "data.validation_split": 0.25, "global_batch_size": 8})  # fmt: skip
     held = made.eval_source.batch(0)["input_ids"][:, 0, :4].tolist()
     assert not {tuple(row) for row in held} & {
         tuple(row) for step in range(6) for row in made.train_source.batch(step)["input_ids"][:, 0, :4].tolist()

@@ -11,7 +11,7 @@ from bert_jax.data.invalid_rows import InvalidRows
 from bert_jax.evaluation.driver import Evaluated, Evaluator
 from bert_jax.evaluation.writing import write_answers
 from bert_jax.inference.scoring import short
-from bert_jax.jobs.remembered import read_remembered
+from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.modeling import Bert
 from bert_jax.reports import page, values
 from bert_jax.tasks.embedding.dense.task import HEAD, SentenceEmbeddingTask, choose_embedding_metrics
@@ -56,8 +56,8 @@ class SentenceEmbeddingEvaluator(Evaluator):
     @classmethod
     def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
         """Return the columns of `Evaluator.columns`, without the further texts of the model's training."""
-        remembered = dataclasses.replace(read_remembered(model_dir).columns, more=(), texts="")
-        return given.filled(remembered).filled(cls.default_columns)
+        metadata = dataclasses.replace(read_training_metadata(model_dir).columns, more=(), texts="")
+        return given.filled(metadata).filled(cls.default_columns)
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
         """Score the model by the correlations (spearman, pearson) of similarities with labels, which are numbers."""

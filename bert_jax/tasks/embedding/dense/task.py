@@ -23,9 +23,9 @@ from bert_jax.inference.similarity import pair_similarities
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics
 from bert_jax.jobs.distillation.teachers import teacher_text_settings
-from bert_jax.jobs.remembered import Remembered
 from bert_jax.jobs.synthetic_rows import table_rows
 from bert_jax.jobs.teaching import distillation_of, with_teacher_outputs
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import measure, metrics_of, usual_metrics
 from bert_jax.metrics.retrieval import retrieval_ranks
 from bert_jax.modeling import Bert
@@ -224,7 +224,7 @@ def build(recipe: Any) -> Job:
     learned, scored = pair_columns(recipe)
     limit = data.label_scale if data.loss == "cosine" else math.inf
     read = learned
-    if data.dev_share:  # held-out rows need the columns of evaluation too
+    if data.validation_split:  # held-out rows need the columns of evaluation too
         read = dataclasses.replace(learned, label=scored.label or learned.label, more=learned.more or scored.more)
     rows, held = fine_tuning.hold_out(
         recipe, read_pairs(data.train, read, limit, fine_tuning.invalid_rows(recipe, data.train))
@@ -253,8 +253,8 @@ def build(recipe: Any) -> Job:
     if data.dev:
         held = read_pairs(data.dev, scored, bad=fine_tuning.invalid_rows(recipe, data.dev))
     dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
-    remembered = _remembered(learned, scored)
-    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    metadata = _metadata(learned, scored)
+    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
     if task.adaptive:
         job = task.adaptive.with_layers(job, config.num_hidden_layers, recipe.seed)
     return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job
@@ -292,9 +292,9 @@ def _has_similarities(data: Any) -> bool:
     return bool(data.label_column) and data.loss != "margin_mse"
 
 
-def _remembered(learned: Columns, scored: Columns) -> Remembered:
+def _metadata(learned: Columns, scored: Columns) -> TrainingMetadata:
     """Return the columns to record: pairs and the label of evaluation, without negatives."""
-    return Remembered(dataclasses.replace(scored, more=()))
+    return TrainingMetadata(dataclasses.replace(scored, more=()))
 
 
 def _text_settings(recipe: Any, loaded: Loaded | None) -> TextSettings:
@@ -328,9 +328,9 @@ def _check(recipe: Any) -> None:
         raise InputError(f"config.data.train_columns: expected {expected}, found {data.train_columns}")
     if data.train_columns and not needs.single_texts:
         raise InputError(f"config.data.train_columns: expected () for loss {data.loss!r}, found {data.train_columns}")
-    if needs.single_texts and data.dev_share:
-        raise InputError(f"config.data.dev_share: expected 0 for loss {data.loss!r}, whose rows are texts to learn "
-                         f"from, found {data.dev_share}; use data.dev")  # fmt: skip
+    if needs.single_texts and data.validation_split:
+        raise InputError(f"config.data.validation_split: expected 0 for loss {data.loss!r}, whose rows are texts to "
+                         f"learn from, found {data.validation_split}; use data.dev")  # fmt: skip
     if needs.single_texts and not data.dev:
         return
     if data.negative_columns and (data.negative_column or needs.negatives):

@@ -23,7 +23,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference.similarity import EMPTY_SCORE, max_similarities
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job
-from bert_jax.jobs.remembered import Remembered
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import measure
 from bert_jax.metrics.retrieval import ranks_among
 from bert_jax.modeling import Bert
@@ -140,8 +140,8 @@ def build(recipe: Any) -> Job:
     train = _encode(tokenizer, rows, settings)
     dev = _encode(tokenizer, held, settings) if held else None
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)), settings, tokenizer)
-    remembered = Remembered(dataclasses.replace(columns, more=(), texts="", label=""))
-    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    metadata = TrainingMetadata(dataclasses.replace(columns, more=(), texts="", label=""))
+    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
 
 
 def _with_projection(recipe: Any, config: BertConfig) -> BertConfig:

@@ -20,7 +20,7 @@ from bert_jax.data.finetuning.ranked_passages import RankedPassages
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics
-from bert_jax.jobs.remembered import Remembered
+from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import measure
 from bert_jax.metrics.retrieval import ranks_among
 from bert_jax.modeling import Bert
@@ -139,8 +139,8 @@ def build(recipe: Any) -> Job:
     train = _encode(tokenizer, rows, data.max_seq_length, settings)
     dev = _encode(tokenizer, held, data.max_seq_length, settings) if held else None
     task = _task(recipe, Bert(config, HEAD, setup.compute(recipe)))
-    remembered = Remembered(dataclasses.replace(columns, more=(), texts="", label=""))
-    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, remembered, settings=settings)
+    metadata = TrainingMetadata(dataclasses.replace(columns, more=(), texts="", label=""))
+    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
     if not data.flops_warmup:
         return job
     rising, source = data.flops_warmup * job.num_steps, job.train_source

@@ -52,7 +52,7 @@ DATA = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, write_small):
-    root = tmp_path_factory.mktemp("dev_share")
+    root = tmp_path_factory.mktemp("validation_split")
     for task, (name, content, _) in DATA.items():
         (root / task).mkdir()
         (root / task / name).write_text(content)
@@ -85,7 +85,7 @@ def rows(features):
 
 @pytest.mark.parametrize("task", DATA)
 def test_both_sides_are_all_rows_and_share_none(place, task):
-    whole, made = job(place, task), job(place, task, **{"data.dev_share": 0.2})
+    whole, made = job(place, task), job(place, task, **{"data.validation_split": 0.2})
     assert whole.eval_source is None
     everything, learned, held = (
         source.features if hasattr(source, "features") else source._features
@@ -101,15 +101,15 @@ def test_both_sides_are_all_rows_and_share_none(place, task):
     else:
         assert rows(learned) + rows(held) == rows(everything)
     assert made.num_steps == -(-len(learned) // 8)
-    changed = {"data.dev_share": 0.2, "seed": 7, "data.length_buckets": (24,), "global_batch_size": 4}
+    changed = {"data.validation_split": 0.2, "seed": 7, "data.length_buckets": (24,), "global_batch_size": 4}
     again = job(place, task, **changed).eval_source._features  # other keys have no say in it
-    other = job(place, task, **{"data.dev_share": 0.2, "data.split_seed": 1}).eval_source._features
+    other = job(place, task, **{"data.validation_split": 0.2, "data.split_seed": 1}).eval_source._features
     assert rows(again) == rows(held) != rows(other)
 
 
 @pytest.mark.parametrize("task", DATA)
 def test_a_share_of_none_changes_nothing(place, task):
-    changes = {"data.dev_share": 0.0, "data.split_seed": 5}
+    changes = {"data.validation_split": 0.0, "data.split_seed": 5}
     plain, none = job(place, task), job(place, task, **changes)
     assert none.eval_source is None and none.num_steps == plain.num_steps
     for step in range(3):
@@ -119,10 +119,10 @@ def test_a_share_of_none_changes_nothing(place, task):
 
 def test_classes_keep_their_shares_and_their_names(place):
     for seed in range(4):
-        made = job(place, "classification", **{"data.dev_share": 0.1, "data.split_seed": seed})
+        made = job(place, "classification", **{"data.validation_split": 0.1, "data.split_seed": seed})
         counts = [np.bincount(f.labels).tolist() for f in (made.train_source.features, made.eval_source._features)]
         assert counts == [[36, 18], [4, 2]]
-    made = job(place, "classification", **{"data.dev_share": 0.1, "data.class_weights": "balanced"})
+    made = job(place, "classification", **{"data.validation_split": 0.1, "data.class_weights": "balanced"})
     assert made.task.class_weights == pytest.approx((54 / 72, 54 / 36))  # of the rows that are learned from
 
 
@@ -135,7 +135,7 @@ def test_a_class_without_a_row_has_a_finite_weight(absent):
 
 
 def test_the_columns_that_are_scored_are_read_too(place):
-    changes = {"data.dev_share": 0.2, "data.label_column": "score", "data.negative_column": "negative"}
+    changes = {"data.validation_split": 0.2, "data.label_column": "score", "data.negative_column": "negative"}
     made = job(place, "sentence_embedding", **changes)
     learned, held = made.train_source.features, made.eval_source._features
     assert (learned.size, held.size) == (3, 2)
@@ -143,24 +143,32 @@ def test_the_columns_that_are_scored_are_read_too(place):
 
 
 def test_a_run_is_scored_on_what_it_holds_out(place, tmp_path):
-    results = train(recipe(place, "classification", **{"data.dev_share": 0.2}), tmp_path / "run", progress=False)
+    results = train(recipe(place, "classification", **{"data.validation_split": 0.2}), tmp_path / "run", progress=False)
     assert results["step"] == 6 and 0 <= results["eval/accuracy"] <= 1
 
 
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        ("classification", {"data.dev": "a.tsv"}, r"config\.data: expected dev or dev_share, found both"),
+        ("classification", {"data.dev": "a.tsv"}, r"config\.data: expected dev or validation_split, found both"),
         (
             "classification",
-            {"data.dev_share": 1.0},
-            r"config\.data\.dev_share: expected at least 0 and below 1, found 1",
+            {"data.validation_split": 1.0},
+            r"config\.data\.validation_split: expected at least 0 and below 1, found 1",
         ),
-        ("classification", {"data.dev_share": -0.1}, r"config\.data\.dev_share: expected at least 0 and below 1"),
-        ("classification", {"data.dev_share": 0.001}, r"leaves rows on both sides, found 0\.001 of 60 rows"),
-        ("question_answering", {"data.dev_share": 0.001}, r"found 0\.001 of 55 rows in 10 groups that stay together$"),
+        (
+            "classification",
+            {"data.validation_split": -0.1},
+            r"config\.data\.validation_split: expected at least 0 and below 1",
+        ),
+        ("classification", {"data.validation_split": 0.001}, r"leaves rows on both sides, found 0\.001 of 60 rows"),
+        (
+            "question_answering",
+            {"data.validation_split": 0.001},
+            r"found 0\.001 of 55 rows in 10 groups that stay together$",
+        ),
     ],
 )
 def test_shares_that_do_not_fit(place, task, changes, message):
     with pytest.raises(InputError, match=message):
-        job(place, task, **({"data.dev_share": 0.2} | changes))
+        job(place, task, **({"data.validation_split": 0.2} | changes))

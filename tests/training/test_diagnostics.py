@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_jax.training.notices import of_lines
+from bert_jax.training.diagnostics import of_lines
 
 
 def lines(losses, grad_norm=1.0, rate=1e-4, **scores):

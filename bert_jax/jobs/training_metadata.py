@@ -27,7 +27,7 @@ _TEXTS = ("text", "pair", "label", "texts", "separator", "delimiter")  # fields 
 
 
 @dataclasses.dataclass(frozen=True)
-class Remembered:
+class TrainingMetadata:
     """The recorded properties of a training table.
 
     Attributes:
@@ -43,31 +43,31 @@ class Remembered:
     records: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def remembered_keys() -> tuple[FileKey, ...]:
+def training_metadata_keys() -> tuple[FileKey, ...]:
     """Return the keys of the file, with those that tasks record."""
     records = (entry.record for entry in TASKS.values() if entry.record is not None)
     return (*_KEYS, *(honoured(record.name, record.meaning) for record in records))
 
 
-def write_remembered(directory: storage.PathLike, remembered: Remembered) -> None:
+def write_training_metadata(directory: storage.PathLike, metadata: TrainingMetadata) -> None:
     """Write the file into a model directory."""
-    columns = remembered.columns
+    columns = metadata.columns
     if columns.delimiter in DELIMITERS or columns.delimiter == "tab":  # these are detected from the file anyway
         columns = dataclasses.replace(columns, delimiter="")
     described: dict[str, Any] = {name: value for name in _TEXTS if (value := getattr(columns, name))}
     described |= {"has_header": columns.has_header} | ({"more": list(columns.more)} if columns.more else {})
     content: dict[str, Any] = {
         "columns": described,
-        "classes": dict(remembered.classes),
-        "missing_labels": remembered.missing_labels,
+        "classes": dict(metadata.classes),
+        "missing_labels": metadata.missing_labels,
     }
-    content |= {name: dataclasses.asdict(record) for name, record in remembered.records.items()}
+    content |= {name: dataclasses.asdict(record) for name, record in metadata.records.items()}
     storage.write_atomically(
         storage.Path(directory) / RECORD, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
     )
 
 
-def read_remembered(model_dir: storage.PathLike) -> Remembered:
+def read_training_metadata(model_dir: storage.PathLike) -> TrainingMetadata:
     """Read the file of a model directory; defaults if there is no such file.
 
     Raises:
@@ -75,9 +75,9 @@ def read_remembered(model_dir: storage.PathLike) -> Remembered:
     """
     path = storage.Path(model_dir) / RECORD
     if not path.exists():
-        return Remembered()
+        return TrainingMetadata()
     content = storage.read_json(path)
-    check_keys(content, remembered_keys(), path)
+    check_keys(content, training_metadata_keys(), path)
     columns, classes = content.get("columns", {}), content.get("classes", {})
     if not isinstance(columns, dict) or not isinstance(classes, dict):
         raise InputError(
@@ -95,7 +95,7 @@ def read_remembered(model_dir: storage.PathLike) -> Remembered:
     rule = "drop" if content.get("missing_labels") == "drop" else "keep"
     counts = {name: count for name, count in classes.items() if isinstance(count, int)}
     named = Columns(**given, has_header=has_header, more=tuple(more))
-    return Remembered(named, counts, rule, read_records(model_dir))
+    return TrainingMetadata(named, counts, rule, read_records(model_dir))
 
 
 def _are_texts(values: Any) -> bool:
