@@ -10,12 +10,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-tpu fuzz lint types format docs site site-serve notebooks wheel release benchmark benchmark-quick clean
+.PHONY: help demo check test test-all test-tpu fuzz lint types format docs site site-serve notebooks wheel release benchmark benchmark-quick clean
 
 help:
 	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
+	@echo 'make check      lint, types, and a test of each task and family: three minutes'
 	@echo 'make test       lint, types and tests'
-	@echo 'make test-slow  the exhaustive variants too'
+	@echo 'make test-all   the exhaustive variants too, and 5,000 damaged files'
 	@echo 'make test-tpu   every recipe compiled for its TPU slices, without a TPU; half an hour'
 	@echo 'make fuzz       50,000 damaged files of every kind; FUZZ_FLAGS="--cases 1000 --kind tokenizer" and the like'
 	@echo 'make lint       ruff; `make format` mends what it can'
@@ -35,8 +36,13 @@ demo: $(VENV)/.installed
 test: lint types
 	$(BIN)/python -m pytest -rs $(PYTEST_FLAGS)
 
-test-slow: $(VENV)/.installed-dev
+# BERT, each task and each family beside another implementation.
+check: lint types
+	$(BIN)/python -m pytest -rs -n 2 -m check $$(grep -rl --include='test_*.py' '@pytest.mark.oracle' tests)
+
+test-all: lint types
 	$(BIN)/python -m pytest -rs $(PYTEST_FLAGS) -m "slow or not slow"
+	$(BIN)/python tests/fuzz --cases 5000
 
 test-tpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -rs tests/planning -m "slow or not slow"

@@ -72,112 +72,6 @@ _LONG = (
 )
 
 
-# Exhaustive variants: of each of these tests, or of all tests of these files, every nth is run, the others by `make
-# test-slow` only.
-_EXHAUSTIVE = {
-    "cli/test_printable.py::test_no_verb_prints_what_a_terminal_obeys": 8,
-    "cli/test_shard_formats.py::test_tables_hold_what_json_lines_hold": 5,
-    "compression/test_pruning.py::test_importance_comes_from_the_data_of_every_task": 3,
-    "compression/test_quantization.py::test_verbs_open_it": 3,
-    "compression/test_removal.py::test_columns_whose_down_rows_are_zero_change_nothing": 5,
-    "compression/test_removal.py::test_heads_whose_output_projection_is_zero_change_nothing": 5,
-    "conversion/formats/test_hostile_weights.py::test_bombs_take_no_more_than_their_size": 3,
-    "conversion/test_bare_files.py::test_heads_of_other_families_beside_their_config": 4,
-    "conversion/test_bare_files.py::test_other_families_in_a_wrapper": 3,
-    "conversion/test_encoder_decoder.py::test_dropout_is_random_in_each_part_and_layers_may_be_unrolled": 2,
-    "conversion/test_encoder_decoder.py::test_the_logits_are_those_of_transformers": 2,
-    "conversion/test_infer_config.py::test_a_family_that_is_not_said": 4,
-    "conversion/test_infer_config.py::test_a_head_size_that_the_tensors_contradict": 4,
-    "conversion/test_infer_config.py::test_keys_for_which_transformers_has_a_default": 4,
-    "conversion/test_infer_config.py::test_sizes_that_are_not_said_are_those_of_the_tensors": 4,
-    "conversion/test_hf_families.py::test_gradients": 10,
-    "conversion/test_hf_families.py::test_gradients_of_variants": 4,
-    "conversion/test_hf_families.py::test_outputs": 28,
-    "conversion/test_hf_families.py::test_outputs_of_variants": 4,
-    "conversion/test_hf_families.py::test_round_trip_is_bitwise": 5,
-    "conversion/test_hf_parity.py::test_outputs": 3,
-    "conversion/test_hf_sparse_attention.py::test_heads_choose_their_global_tokens": 3,
-    "conversion/test_hf_sparse_attention.py::test_outputs": 2,
-    "conversion/test_hub_encoders.py::test_an_encoder_of_the_hub_opens": 3,
-    "conversion/test_huggingface.py::test_the_tables_cover_every_parameter_once": 10,
-    "conversion/test_real_checkpoints.py::test_the_residues_of_an_antibody": 10,
-    "conversion/test_retrieval_families.py::test_a_jina_bert": 5,
-    "conversion/test_retrieval_families.py::test_a_nomic_bert_with_experts": 5,
-    "conversion/test_retrieval_families.py::test_layers_in_incomplete_turns": 2,
-    "conversion/test_retrieval_families.py::test_other_feed_forward_layers_of_a_jina_bert": 3,
-    "conversion/test_sentence_transformers_parity.py::test_modules": 2,
-    "data/corpora/test_parts.py::test_text_files": 3,
-    "data/finetuning/test_packed_rows.py::test_every_summary_and_pooling_is_of_the_example": 3,
-    "data/finetuning/test_packed_rows.py::test_loss_and_gradient_are_those_of_the_examples_apart": 5,
-    "data/pretraining/test_mixtures.py::test_shares_hold_in_every_batch_and_at_every_prefix": 2,
-    "evaluation/test_onnx_model.py::test_scores": 2,
-    "export/test_exporting.py::test_padding_whose_window_has_no_token_is_not_compared": 3,
-    "export/test_onnx.py::test_every_family_at_any_batch_and_length": 5,
-    "export/test_onnx.py::test_every_head": 5,
-    "export/test_onnx.py::test_heads_with_global_tokens": 3,
-    "export/test_stablehlo.py::test_a_model_of_many_positions": 2,
-    "export/test_stablehlo.py::test_any_batch_and_length": 5,
-    "inference/test_decoding.py::test_greedy_and_beam_search_write_what_transformers_writes": 2,
-    "inference/test_decoding.py::test_the_options_of_generation_are_those_of_transformers": 2,
-    "tasks/masked_diffusion/test_generation.py::test_tokens_are_those_of_a_loop_in_numpy": 3,
-    "inference/test_inference.py::test_padding_to_few_shapes_changes_nothing": 5,
-    "tasks/embedding/test_multi_vector.py::test_vectors_are_those_of_sentence_transformers": 5,
-    "inference/test_one_answer.py::test_classifiers": 3,
-    "inference/test_programs.py::test_a_second_process_compiles_nothing_and_imports_no_more_than_it_needs": 2,
-    "tasks/embedding/test_sparse.py::test_vectors_are_those_of_sentence_transformers": 2,
-    "integration/test_interrupted.py::test_interrupted_at_a_moment_it_ends_as_if_it_never_was": 6,
-    "integration/test_wheel.py::test_the_first_cells_of_a_notebook_run_beside_the_wheel": 4,
-    "launch/test_gke_rent.py": 3,
-    "launch/test_gke_run.py": 4,
-    "launch/test_tpu_rent.py": 2,
-    "launch/test_tpu_run.py": 3,
-    "model_files/test_config_json.py::test_any_value_of_any_key_is_read_or_refused_in_one_line": 3,
-    "modeling/test_attention.py::test_kernels_give_the_numbers_of_xla": 3,
-    "modeling/test_attention.py::test_shared_keys_give_the_numbers_of_repeated_ones": 3,
-    "modeling/test_cudnn.py::test_masks_and_heads_are_those_of_xla": 2,
-    "modeling/test_disentangled.py::test_blocks_have_the_results_of_all_scores_at_once": 3,
-    "modeling/test_fused_disentangled.py::test_it_gives_the_numbers_of_xla": 2,
-    "modeling/test_gliner_head.py::test_scores_are_those_of_the_equations": 2,
-    "modeling/test_gliner_head.py::test_the_gradient_is_that_of_the_equations": 5,
-    "modeling/test_last_layer.py::test_it_computes_what_is_read_and_no_more": 5,
-    "modeling/test_last_layer.py::test_it_gives_what_the_whole_layer_gives": 10,
-    "modeling/test_models.py::test_compute_choices_do_not_change_loss_or_gradients": 3,
-    "modeling/test_models.py::test_every_head_has_its_outputs": 5,
-    "modeling/test_quantized.py::test_training_computes_what_the_quantized_model_will": 2,
-    "modeling/test_sparse_attention.py::test_blocks_compute_what_maps_compute_with_dropout_too": 6,
-    "modeling/test_sparse_attention.py::test_no_array_grows_with_the_square_of_the_length": 2,
-    "planning/test_kernels.py::test_splash_compiles_forward_and_backward_with_segments": 2,
-    "serving/test_connections.py::test_bytes_do_not_move_a_deadline": 3,
-    "serving/test_connections.py::test_health_and_new_clients_get_through_when_all_places_are_taken": 2,
-    "serving/test_slow_texts.py::test_a_lone_request_does_not_wait_for_slow_ones": 3,
-    "storage/test_hub_downloads.py::test_weights_in_one_format_are_downloaded": 2,
-    "tasks/embedding/test_adaptive_layers.py::test_the_loss_is_that_of_sentence_transformers": 2,
-    "jobs/test_bfloat16.py::test_gradients": 14,
-    "tasks/electra/test_electra_loss.py::test_packed_rows_are_learned_from_as_if_apart": 2,
-    "tasks/embedding/test_embedding_losses.py::test_a_guide_masks_false_negatives": 10,
-    "tasks/embedding/test_late_interaction.py::test_scores_of_a_teacher_are_learned": 3,
-    "tasks/embedding/test_late_interaction.py::test_training_embeds_texts_as_inference_does": 2,
-    "tasks/pretraining/test_packed_loss.py::test_loss_and_gradients_are_those_of_the_examples_apart": 2,
-    "tasks/embedding/test_sentence_embedding.py::test_in_parts_it_is_the_same_loss": 3,
-    "test_notebook.py::test_without_the_package_the_weights_come_from_the_hub": 2,
-    "test_process.py::test_a_forked_process_is_told_that_jax_would_hang": 4,
-    "test_program_cache.py::test_files_that_are_not_ours_are_neither_counted_nor_removed": 2,
-    "test_program_cache.py::test_no_code_runs_that_others_may_have_written": 3,
-    "test_temporary_files.py::test_temporary_files_go_with_the_run": 2,
-    "tokenization/test_tokenization_families.py::test_hundreds_of_real_lines_are_cut_as_transformers_cuts_them": 6,
-    "tokenization/test_tokenization_families.py::test_random_unicode_is_cut_as_transformers_cuts_it": 3,
-    "tokenization/test_tokenization_families.py::test_transformers_reads_what_is_saved_as_it_read_the_source": 3,
-    "training/test_compiled_steps.py::test_its_instructions": 2,
-    "training/test_model_card.py::test_its_code_runs": 6,
-    "training/test_parallel.py::test_every_parameter_of_every_head_is_in_the_table": 9,
-    "training/test_parallel.py::test_the_loss_curve_is_that_of_one_device": 3,
-    "training/test_resuming.py::test_a_finished_run_does_not_answer_for_other_data": 3,
-    "training/test_step.py::test_a_step_that_is_not_finite_changes_nothing": 2,
-    "training/test_old_runs.py::test_a_model_is_scored_as_it_was": 2,
-    "training/test_old_runs.py::test_a_run_is_resumed": 2,
-}
-
-
 def pytest_collection_finish() -> None:
     """The collector need not look again and again at what imports and collection have made, nor often at the rest."""
     gc.freeze()
@@ -186,17 +80,27 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files of `_LONG` before all others; the variants of `_EXHAUSTIVE` that only `make test-slow` runs."""
+    """Sort the files of `_LONG` before all others, and give the marks that follow from `sampled` and `oracle`.
+
+    `sampled(n)`: every nth case is run, the others only by `make test-all`: of a function, or, as `pytestmark`, of all
+    tests of a file. `oracle(of)`: the first case for each value of the parameter `of` is run by `make check`; without
+    `of`, the first case.
+    """
     items.sort(key=lambda item: item.path.name not in _LONG)
-    seen: collections.Counter[str] = collections.Counter()
+    seen: collections.Counter[Any] = collections.Counter()
     for item in items:
-        name = item.nodeid.partition("[")[0].removeprefix("tests/")
-        if name not in _EXHAUSTIVE:
-            name = name.partition("::")[0]
-        if name in _EXHAUSTIVE and not item.get_closest_marker("slow"):
-            if seen[name] % _EXHAUSTIVE[name]:
+        function = (item.path, getattr(item, "originalname", item.name))
+        marks = {mark.name: mark for mark in item.iter_markers() if mark.name in ("sampled", "oracle")}
+        if (sampled := marks.get("sampled")) and not item.get_closest_marker("slow"):
+            of = function if sampled in item.own_markers else item.path
+            if seen["sampled", of] % sampled.args[0]:
                 item.add_marker(pytest.mark.slow)
-            seen[name] += 1
+            seen["sampled", of] += 1
+        if oracle := marks.get("oracle"):
+            of = tuple(str(item.callspec.params[name]) for name in oracle.args)  # type: ignore[attr-defined]
+            if not seen["oracle", function, of]:
+                item.add_marker(pytest.mark.check)
+            seen["oracle", function, of] += 1
 
 
 _MOST_MAPPINGS = 5000  # of memory; each compiled program has six

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import recipes
+from bert_jax.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bert_jax"
@@ -306,15 +307,10 @@ def test_a_recipe_resolves_and_says_its_command(path):
     assert f"bert-jax {verb} --config {path.stem}" in docstring
 
 
-def test_tests_whose_variants_are_sampled_exist():
-    assigned = ast.parse((ROOT / "tests" / "conftest.py").read_text()).body
-    table = next(
-        node.value for node in assigned if isinstance(node, ast.Assign) and node.targets[0].id == "_EXHAUSTIVE"
-    )
-    for name in ast.literal_eval(table):
-        path, _, function = name.partition("::")
-        text = (ROOT / "tests" / path).read_text()
-        assert not function or f"def {function}(" in text, name
+def test_each_task_has_a_test_in_make_check():
+    for task in TASKS:
+        files = (ROOT / "tests" / "tasks" / task).glob("test_*.py")
+        assert any("@pytest.mark.oracle" in file.read_text() for file in files), task
 
 
 def test_files_of_tests_have_names_of_their_own():

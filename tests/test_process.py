@@ -231,6 +231,7 @@ print(embed(["the dog"]).shape)
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("call", ["pipeline", "model", "from_pretrained", "train", "tokenizer"])
 def test_a_forked_process_is_told_that_jax_would_hang(tmp_path, write_small, call):
     write_small(tmp_path)

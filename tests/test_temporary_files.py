@@ -23,6 +23,7 @@ def test_passes(tmp_path):
 FAILING = "\ndef test_fails(tmp_path):\n    leave(tmp_path)\n    assert False\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("processes", [(), ("-n", "1")], ids=["one_process", "xdist"])
 @pytest.mark.parametrize("kept", [(), ("test_fails0",)], ids=["passed", "failed"])
 def test_temporary_files_go_with_the_run(kept, processes, tmp_path):

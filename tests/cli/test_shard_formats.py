@@ -60,6 +60,7 @@ VERBS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", VERBS)
 def test_tables_hold_what_json_lines_hold(folder, tmp_path, name):
     verb, files = name.split()[0], folder / "in"

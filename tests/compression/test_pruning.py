@@ -196,6 +196,7 @@ TASKS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", TASKS)
 def test_importance_comes_from_the_data_of_every_task(kind, tmp_path, tiny_tokenizer):
     name, fields, columns = TASKS[kind]

@@ -156,6 +156,7 @@ def quantized(write_small, tmp_path_factory):
     return made
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("head", "words"),
     [

@@ -36,6 +36,7 @@ DEPENDENT_HEADS = ("jina-bert", "jina-bert-qk")
 SEVERAL_BLOCKS = ("mobilebert",)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("family", [family for family in DIFFERENT if family not in DEPENDENT_HEADS])
 def test_heads_whose_output_projection_is_zero_change_nothing(family):
     """Up to rounding: the sum over the rows of the output projection has fewer terms, so its order may be another."""
@@ -55,6 +56,7 @@ def test_a_head_that_contributes_changes_the_output():
     assert abs(last_hidden_state(smaller, pruned, IDS) - last_hidden_state(config, params, IDS)).max() > 1e-3
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("family", [family for family in DIFFERENT if family not in SEVERAL_BLOCKS])
 def test_columns_whose_down_rows_are_zero_change_nothing(family):
     config, params = small(family)

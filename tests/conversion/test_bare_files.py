@@ -243,6 +243,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("prefix", ["", "bert.", "net.encoder."])
 def test_other_families_in_a_wrapper(tmp_path, family, prefix):
@@ -277,6 +278,7 @@ MORE_FAMILIES = FAMILIES | {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("kind", "head"),
     [("ForSequenceClassification", "sequence_classification"), ("ForTokenClassification", "token_classification"),

@@ -23,6 +23,8 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("encoder_decoders")
 
 
+@pytest.mark.oracle
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_logits_are_those_of_transformers(name, root):
     torch = pytest.importorskip("torch")
@@ -59,6 +61,7 @@ def test_the_losses_are_those_of_torch(smoothing, root):
     assert np.array_equal(np.asarray(found.correct)[real] > 0, (logits.argmax(-1) == labels)[real])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layers", ["scan", "unroll"])
 def test_dropout_is_random_in_each_part_and_layers_may_be_unrolled(layers):
     config = BertConfig.named("tiny", "bert", **SIZE)

@@ -223,12 +223,15 @@ def run(model, inputs):
         )
 
 
+@pytest.mark.oracle("family")
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
 @pytest.mark.parametrize(("family", "head"), CASES)
 def test_outputs(tmp_path, family, head, padded):
     check_outputs(tmp_path, oracle(family, head), family, head, padded)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("family", "head", "changes"), VARIED)
 def test_outputs_of_variants(tmp_path, family, head, changes):
     check_outputs(tmp_path, oracle(family, head, **changes), family, head, padded=True)
@@ -288,6 +291,7 @@ def check_outputs(tmp_path, model, family, head, padded):
 
 
 # The gradients of every family, and of every head: what is left are pairs of these.
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("family", "head"),
     [
@@ -299,6 +303,7 @@ def test_gradients(tmp_path, family, head):
     check_gradients(tmp_path, oracle(family, head), family, head)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("family", "head", "changes"), VARIED)
 def test_gradients_of_variants(tmp_path, family, head, changes):
     check_gradients(tmp_path, oracle(family, head, **changes), family, head)
@@ -344,6 +349,7 @@ def tensors(inputs):
     return {name: torch.tensor(array).long() for name, array in inputs.items()}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("family", "head"), CASES)
 def test_round_trip_is_bitwise(tmp_path, family, head):
     check_round_trip(tmp_path, oracle(family, head))

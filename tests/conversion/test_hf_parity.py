@@ -87,6 +87,8 @@ VARIANTS = [(head, {}) for head in HEADS if head not in EMBEDDING_HEADS] + [
 ]
 
 
+@pytest.mark.oracle
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("head", "changes"), VARIANTS)
 def test_outputs(tmp_path, head, changes):
     model = oracle(head, **changes)

@@ -85,6 +85,7 @@ def full_maps(model, expected, inputs) -> list[np.ndarray]:
     return maps
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("lengths", [(LENGTH, 37, LENGTH), (45, 45, 45)], ids=["padded", "full"])
 def test_outputs(tmp_path, name, lengths):
@@ -134,6 +135,7 @@ def test_gradients(tmp_path, name):
         assert np.abs(named[key] - gradient).max() < max(1e-4 * np.abs(gradient).max(), 1e-6 * largest), key
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("head", ["question_answering", "masked_lm", "sequence_classification", "multiple_choice"])
 @pytest.mark.parametrize("name", ["longformer", "big_bird"])
 @pytest.mark.parametrize("layers", ["scan", "unroll"])

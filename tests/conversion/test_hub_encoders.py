@@ -20,6 +20,7 @@ def published(name: str) -> dict:
     return _DATA["bases"][ENCODERS[name]["base"]] | ENCODERS[name]["differs"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_of_the_hub_opens(name, caplog):
     config = BertConfig.from_hf(published(name), name)

@@ -82,6 +82,7 @@ def test_round_trip_of_every_head(tmp_path, head):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("positions", ["absolute", "sinusoidal"])
 @pytest.mark.parametrize(("family", "head"), [(f, head) for f in FAMILIES for head in FAMILIES[f].names.architectures])
 def test_the_tables_cover_every_parameter_once(family, head, positions):

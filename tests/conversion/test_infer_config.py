@@ -13,6 +13,7 @@ SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", 
          "type_vocab_size", "embedding_size")  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sizes_that_are_not_said_are_those_of_the_tensors(tmp_path, family):
     changes = {"embedding_size": 4} if family in ("electra", "albert") else {}
@@ -61,6 +62,7 @@ def test_what_no_tensor_shows_has_to_be_said(tmp_path, family, key):
         load_pretrained(tmp_path / "model")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("family", "field"),
     [(name, field) for name, kind in FAMILIES.items() for field in kind.required if field in kind.assumed],
@@ -80,6 +82,7 @@ def test_keys_for_which_transformers_has_a_default(tmp_path, caplog, family, fie
         assert getattr(transformers.AutoConfig.for_model(kind.model_type or family), key) == value
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_that_is_not_said(tmp_path, family):
     """By architectures; else by names that only one family has, and the vocabulary's file where two share them."""
@@ -176,6 +179,7 @@ def test_convert_keeps_what_nothing_here_depends_on(tmp_path):
     assert (tmp_path / "new" / "generation_config.json").read_text() == '{\n  "max_length": 7\n}\n'
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_head_size_that_the_tensors_contradict(tmp_path, family):
     """Hidden size 8 and a head of 4: the only one that is left of two."""

@@ -247,6 +247,8 @@ def jina(family, head="encoder", **changes):
     return hf, tensors, lambda inputs: jina_bert(tensors, described, inputs, head)
 
 
+@pytest.mark.oracle("family")
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
 @pytest.mark.parametrize("head", JINA_HEADS)
 @pytest.mark.parametrize("family", JINA_CODE)
@@ -256,6 +258,7 @@ def test_a_jina_bert(tmp_path, family, head, padded):
     assert ours.config.family == family
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["reglu", "original"])
 @pytest.mark.parametrize("family", JINA_CODE)
 def test_other_feed_forward_layers_of_a_jina_bert(tmp_path, family, kind):
@@ -350,6 +353,8 @@ def nomic(head="encoder", **changes):
     return hf, tensors, lambda inputs: nomic_moe(tensors, hf, inputs, head)
 
 
+@pytest.mark.oracle
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
 @pytest.mark.parametrize("head", NOMIC_HEADS)
 def test_a_nomic_bert_with_experts(tmp_path, head, padded):
@@ -358,6 +363,7 @@ def test_a_nomic_bert_with_experts(tmp_path, head, padded):
     assert (ours.config.family, ours.config.has_experts) == ("nomic-moe", (False, True) * 2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("layers", "every"), [(5, 2), (4, 3), (1, 2)])
 def test_layers_in_incomplete_turns(tmp_path, layers, every):
     hf, tensors, equations = nomic(n_layer=layers, moe_every_n_layers=every, moe_top_k=3)

@@ -74,6 +74,7 @@ MODULES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODULES)
 def test_modules(encoder, tmp_path, name):
     path = saved(encoder, tmp_path / "model", *MODULES[name]())

@@ -76,6 +76,7 @@ def test_the_inputs_are_those_that_the_tokenizer_gives(tmp_path, write_small, fo
         assert {given.name for given in session.get_inputs()} == {"input_ids", "attention_mask"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("format", ["onnx", "stablehlo"])
 @pytest.mark.parametrize("window", [1, 4, 8])
 def test_padding_whose_window_has_no_token_is_not_compared(tmp_path, format, window):

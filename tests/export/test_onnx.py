@@ -64,6 +64,7 @@ def assert_same(bert, params, *shapes, dtype="float32", within=1e-5):
             np.testing.assert_allclose(values, expected[name], rtol=0, atol=within, err_msg=name)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_at_any_batch_and_length(family):
     assert_same(*small_model(family), (1, 1), (3, 11))
@@ -75,6 +76,7 @@ def test_tied_layers_share_their_parameters():
     assert [name for name in names if "mlp.up.kernel" in name] == [f"encoder.layers.{i}.mlp.up.kernel" for i in (0, 1)]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("head", [head for head in HEADS if head not in ("encoder", "zero_shot_ner")])
 def test_every_head(head):
     assert_same(*small_model("bert", head), (3, 2, 9) if head == "multiple_choice" else (3, 9))
@@ -85,6 +87,7 @@ def test_heads_with_a_layer_of_their_own(family, head):
     assert_same(*small_model(family, head), (3, 9))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "head", ["sequence_classification", "question_answering", "multiple_choice", "token_classification"]
 )

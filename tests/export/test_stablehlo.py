@@ -41,6 +41,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("family, head, fields", CASES)
 def test_any_batch_and_length(family, head, fields):
     bert, params, weights, program = exported(family, head, **fields)
@@ -58,6 +59,7 @@ def test_any_batch_and_length(family, head, fields):
 LONG = [family for family in FAMILIES if family != "big_bird"]  # whose attention of long sequences is refused
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "family",

@@ -21,7 +21,7 @@ from bert_jax.errors import InputError
 
 pytestmark = pytest.mark.skipif(not pathlib.Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 CASES = 120
-# `make test-slow` tries the others too.
+# `make test-all` tries the others too.
 QUICK = [name for name, it in hostile_inputs.NAMED.items() if not it.slow][::12]
 
 

@@ -64,6 +64,7 @@ def rows(shape: tuple[int, ...], lengths: tuple[int, ...]) -> dict[str, np.ndarr
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (ids % 2) * mask}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("head", HEADS)
 def test_padding_to_few_shapes_changes_nothing(head):
     model = model_of(head)

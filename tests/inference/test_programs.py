@@ -46,6 +46,7 @@ def kept(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.glob("bert_jax-*/*"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("task", "head"),
     [

@@ -34,6 +34,7 @@ def whole(tmp_path_factory, data):
     return workdir
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("owner", "function", "saved"),
     [

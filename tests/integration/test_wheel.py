@@ -97,6 +97,7 @@ def test_readmes_walk_and_every_verb_from_the_wheel(installed, tmp_path):
     print(call([sys.executable, "-P", WALK], tmp_path, task, PYTHONPATH=str(installed)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_first_cells_of_a_notebook_run_beside_the_wheel(installed, tmp_path, path):
     cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]

@@ -8,6 +8,8 @@ import sys
 import pytest
 from cloud import LAUNCH
 
+pytestmark = pytest.mark.sampled(3)
+
 CREATE = ("create", "my-slice", "--topology", "v5e:4x4")
 WHERE = ["--cluster=my-cluster", "--location=us-west4", "--quiet"]
 LIST = [

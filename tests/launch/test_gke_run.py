@@ -9,6 +9,8 @@ import pytest
 import yaml
 from cloud import HOSTILE, LAUNCH, eventually
 
+pytestmark = pytest.mark.sampled(4)
+
 RUN = ("run", "my-slice", "--", "pretrain", "--config", "configs/bert_base.py", "--workdir", "gs://my-bucket/base")
 CREDENTIALS = ["gcloud", "container", "clusters", "get-credentials", "my-cluster", "--location=us-west4", "--quiet"]
 HERE = "--namespace=default"

@@ -10,6 +10,8 @@ from cloud import LAUNCH, ROOT
 from bert_jax.errors import InputError
 from bert_jax.planning.accelerators import topology_of
 
+pytestmark = pytest.mark.sampled(2)
+
 CREATE = ("create", "my-slice", "--type", "v5litepod-16")
 DESCRIBE = "--format=value(state.state,tpu.nodeSpec[0].node.acceleratorType)"
 WHERE = ["--zone=us-west4-a", "--quiet"]

@@ -9,6 +9,8 @@ import subprocess
 import pytest
 from cloud import HOSTILE, LAUNCH, eventually
 
+pytestmark = pytest.mark.sampled(3)
+
 RUN = ("run", "my-slice", "pretrain", "--config", "configs/bert_base.py", "--workdir", "gs://my-bucket/base")
 WORDS = list(RUN[2:])
 

@@ -28,6 +28,7 @@ def written(family: str) -> dict:
     return BertConfig.named("tiny", family, num_labels=3, id2label=("no", "yes", "maybe")).to_hf()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_any_value_of_any_key_is_read_or_refused_in_one_line(family, caplog):
     base, refused = written(family), 0

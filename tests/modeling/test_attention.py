@@ -90,6 +90,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("backend", "length", "kind", "options"), CASES, ids=lambda value: str(value))
 def test_kernels_give_the_numbers_of_xla(backend, length, kind, options, interpreted):
     found, expected = (results(name, "float32", length, kind, **options) for name in (backend, "xla"))
@@ -97,6 +98,7 @@ def test_kernels_give_the_numbers_of_xla(backend, length, kind, options, interpr
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("backend", "length", "kind", "options"),
     [

@@ -35,6 +35,7 @@ def batch_of(config, more_tokens=0, more_words=0, more_types=0):
     return {"input_ids": ids, "attention_mask": mask, "word_positions": words, "type_positions": types}
 
 
+@pytest.mark.sampled(2)
 def test_scores_are_those_of_the_equations(model):
     config, params = model
     run = jax.jit(lambda **batch: Bert(config, "zero_shot_ner").apply(params, **batch))
@@ -52,6 +53,7 @@ def test_scores_are_those_of_the_equations(model):
             assert worst < 1e-5 * largest, f"row {row}, {padding}"
 
 
+@pytest.mark.sampled(5)
 def test_the_gradient_is_that_of_the_equations(model):
     config, params = model
     batch = batch_of(config)

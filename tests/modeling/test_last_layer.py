@@ -59,6 +59,7 @@ def loss_and_gradients(model, inputs, key, whole):
     return jax.jit(jax.value_and_grad(loss_of(model, inputs, key, whole)))(fresh(model.config, model.head))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("head", "inputs", "changes"),
     [
@@ -109,6 +110,7 @@ def check_alike(config, head, inputs, compute):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * scale)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("head", "changes", "read"),
     [

@@ -57,6 +57,7 @@ def test_initialisation_is_a_truncated_normal_and_layers_differ():
     assert not np.array_equal(query, key)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_has_its_outputs(head):
     model = Bert(CONFIG.replace(num_labels=3, gliner=GlinerConfig(max_width=2, hidden_size=8)), head)
@@ -129,6 +130,7 @@ def loss_and_gradients(compute, with_dropout=False):
     return jax.device_get(jax.jit(jax.value_and_grad(loss))(init("pretraining")))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("choice", [{"layers": "unroll"}, {"remat": "full"}, {"remat": "dots"}])
 def test_compute_choices_do_not_change_loss_or_gradients(choice):
     results = [loss_and_gradients(compute, with_dropout=True) for compute in (Compute(), Compute(**choice))]

@@ -166,6 +166,7 @@ def trained_stage(mode):
     return Bert(CONFIG.replace(quantization=Quantization(mode, stage="training")), "masked_lm")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "int8_static"])
 def test_training_computes_what_the_quantized_model_will(mode):
     params = Bert(CONFIG, "masked_lm").init(jax.random.key(0))

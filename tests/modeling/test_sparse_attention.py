@@ -34,6 +34,7 @@ def rows():
     return jnp.where(mask, ids, 1).astype(jnp.int32), jnp.asarray(mask), jnp.asarray(chosen)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("family", FIELDS)
 @pytest.mark.parametrize("layers", ["scan", "unroll"])
 def test_blocks_compute_what_maps_compute_with_dropout_too(family, layers):
@@ -117,6 +118,7 @@ def largest(family, length, gradient):
     return max(sizes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("gradient", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("family", FIELDS)
 def test_no_array_grows_with_the_square_of_the_length(family, gradient):

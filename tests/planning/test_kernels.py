@@ -48,6 +48,7 @@ def compile_attention(way, length, slice_name, rate=0.0, window=None, head_size=
     return HloModule(jax.jit(run).lower(x, x, x, x, ids).compile().as_text())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "length", [128, 384, 1024, 8192, *(pytest.param(length, marks=SLOW) for length in (256, 512, 2048, 4096))]
 )

@@ -56,6 +56,7 @@ def under_attack(address, inputs, clients):
         return seconds, [future.result() for future in futures]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "inputs"),
     [

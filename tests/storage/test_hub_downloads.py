@@ -44,6 +44,7 @@ def test_a_sentence_transformer_with_layers_of_its_own(hub, tmp_path, write_smal
     assert vectors.shape == (2, 16) and f"2_Dense/{DENSE}" in files
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("format", ["flax", "safetensors"])
 def test_weights_in_one_format_are_downloaded(hub, tmp_path, write_small, format):
     folder = write_small(tmp_path / "small", "encoder")

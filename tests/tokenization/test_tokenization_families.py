@@ -452,6 +452,7 @@ def test_strange_texts_are_cut_as_transformers_cuts_them(family):
     assert_same(load_tokenizer(directory), theirs, [*PLAIN, *STRANGE])
 
 
+@pytest.mark.sampled(3)
 def test_random_unicode_is_cut_as_transformers_cuts_it(family):
     directory, theirs = family
     generator = np.random.default_rng(0)
@@ -467,6 +468,7 @@ def test_random_unicode_is_cut_as_transformers_cuts_it(family):
     assert_same(load_tokenizer(directory), theirs, texts)
 
 
+@pytest.mark.sampled(3)
 def test_transformers_reads_what_is_saved_as_it_read_the_source(family, tmp_path):
     directory, theirs = family
     ours = load_tokenizer(directory)
@@ -515,6 +517,7 @@ def test_the_config_says_whether_a_space_stands_before_texts(tmp_path):
         assert theirs.tokenize("The")[0].startswith("\u0120") == add_prefix_space
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name",

@@ -44,6 +44,7 @@ def test_it_traces_unrolled_layers_once():
     assert few.count("stablehlo.dot_general") == many.count("stablehlo.dot_general") > 0
 
 
+@pytest.mark.sampled(2)
 def test_its_instructions(step):
     counts = collections.Counter(re.findall(r" = \S+ ([a-z-]+)\(", step[0].as_text()))
     assert counts["dot"] == PRODUCTS

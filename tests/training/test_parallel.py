@@ -30,6 +30,7 @@ def seen(printed):
     return printed("runs")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mesh", ["data", "fsdp", "data_fsdp_tensor"])
 def test_the_loss_curve_is_that_of_one_device(seen, mesh):
     np.testing.assert_allclose(seen[mesh]["losses"], seen["one"]["losses"], rtol=1e-5)
@@ -73,6 +74,7 @@ def test_between_the_layers_each_device_holds_a_part_of_the_tokens(printed):
     assert printed("between_layers") == [[8, 4, 32]] * 3
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("family", "head"), [(f, head) for f in FAMILIES for head in FAMILIES[f].names.architectures])
 def test_every_parameter_of_every_head_is_in_the_table(family, head):
     config = BertConfig.named("base", family, tie_word_embeddings=False)

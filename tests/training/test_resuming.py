@@ -188,6 +188,7 @@ def finished(tmp_path_factory, write_small):
     return place, recipe
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("key", "rows", "message"),
     [

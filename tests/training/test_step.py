@@ -14,6 +14,7 @@ from bert_jax.training.workdir import Workdir
 SKIPPED, LEARNED = {"skipped": 1.0}, {"skipped": 0.0}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("accumulation_steps", [1, 2])
 def test_a_step_that_is_not_finite_changes_nothing(accumulation_steps):
     task = pretraining_task()

@@ -141,6 +141,7 @@ def measured(directory: Path) -> tuple[str, int]:
     return how, int(grown)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", hostile.bombs())
 def test_bombs_take_no_more_than_their_size(tmp_path, what):
     found = hostile.bombs()[what]

@@ -36,6 +36,7 @@ def random_text(rng):
     return rng.choice(["\n", "\r\n"]).join(lines) + rng.choice(["", "\n", "\n\n\n"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["text", "sentences", "wikitext"])
 def test_text_files(tmp_path, kind, monkeypatch):
     lines = functools.partial(readers.text_lines, max_bytes=50)

@@ -38,6 +38,7 @@ def mixed(folders, weights=WEIGHTS, **options):
     return MixedSource(sources_of(folders, **options), weights)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("batch_size", [1, 7, 32, 256])
 @pytest.mark.parametrize("weights", [(1, 1), (0.7, 0.2, 0.1), (0, 5, 1, 1e-3), tuple(range(1, 30))])
 def test_shares_hold_in_every_batch_and_at_every_prefix(batch_size, weights):

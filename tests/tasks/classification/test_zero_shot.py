@@ -27,6 +27,7 @@ def model(tmp_path_factory, write):
     return write(tmp_path_factory.mktemp("nli") / "model", ("contradiction", "neutral", "entailment"))
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_answers_are_those_of_transformers(model, multi_label):
     transformers = pytest.importorskip("transformers", reason="an oracle of the [torch] extra")

@@ -95,6 +95,7 @@ def test_every_parameter_is_split_as_in_a_model_of_its_own(params):
     assert specs["generator"]["encoder"] == alone["encoder"] and specs["generator"]["mlm"] == alone["mlm"]
 
 
+@pytest.mark.oracle
 def test_the_loss_is_the_one_spelled_out(params, batch):
     run = quick(lambda p: (TASK.loss(p, batch, None, TASK.weights(batch)), TASK.predict(p, batch)))
     (loss, metrics), predictions = run(params)
@@ -225,6 +226,7 @@ def test_in_training_other_tokens_are_drawn_each_step(params, batch):
     assert len({float(step(jax.random.key(i))) for i in range(8)}) > 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["electra", "deberta-v2"])
 def test_packed_rows_are_learned_from_as_if_apart(params, monkeypatch, family):
     """In their slots other tokens would be drawn: here the likeliest is."""

@@ -40,6 +40,7 @@ def run(task, params, given):
     return loss(params)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("parts", [1, 5])
 def test_the_loss_is_that_of_sentence_transformers(start, monkeypatch, parts):
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")

@@ -96,6 +96,7 @@ def guided_by_theirs(losses, vectors, guide, contrast):
     return float(value.detach()), leaf.grad.numpy()
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("texts", [2, 4])
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def columns(torch, given, real):
     return features, leaves
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("name", ["in_batch_negatives", "margin_mse", "kl_divergence"])
 @pytest.mark.parametrize("real", [ROWS, 3])
 def test_the_loss_is_that_of_sentence_transformers(name, real):
@@ -178,6 +179,7 @@ def test_a_run_learns_to_find_documents(recipe, tmp_path):
         jobs.build(recipes.resolve(changed(again, data__token_dim=6)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("keys", [{}, {"query_expansion": False}, {"attend_to_expansion": True, "query_prefix": "the "},
                                   {"document_prefix": "[MASK] ", "skip_punctuation": False}])  # fmt: skip
 def test_training_embeds_texts_as_inference_does(recipe, tmp_path, keys):
@@ -196,6 +198,7 @@ def test_training_embeds_texts_as_inference_does(recipe, tmp_path, keys):
         np.testing.assert_allclose(document, model.encode_document([lines[number]["document"]])[0], atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "keys",
     [

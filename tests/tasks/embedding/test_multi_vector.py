@@ -85,6 +85,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_vectors_are_those_of_sentence_transformers(encoders, tmp_path, name):
     path, theirs = saved(encoders / "bert", tmp_path / "model", **CASES[name])

@@ -104,6 +104,7 @@ def test_in_batch_negatives_beside_torch(texts):
     np.testing.assert_allclose(grads, leaf.grad, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("texts", [2, 3])
 @pytest.mark.parametrize("parts", [2, 3, 6])
 def test_in_parts_it_is_the_same_loss(texts, parts):
@@ -185,6 +186,7 @@ def test_triplet_loss_beside_torch(distance, margin):
     np.testing.assert_allclose(grads, leaf.grad, atol=1e-5)
 
 
+@pytest.mark.oracle
 def test_the_losses_are_those_of_sentence_transformers():
     torch = pytest.importorskip("torch")
     losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")

@@ -39,6 +39,7 @@ def relative(ours, theirs):
     return np.abs(ours.toarray() - theirs).max() / theirs.max()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("strategy", "activation"), POOLINGS)
 def test_vectors_are_those_of_sentence_transformers(masked_lm, tmp_path, strategy, activation):
     path, theirs = saved(masked_lm, tmp_path / "model", strategy, activation, newer=activation == "relu")

@@ -45,6 +45,7 @@ def vectors():
     return np.maximum(found, 0)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("real", [ROWS, 4])
 def test_the_loss_is_that_of_sentence_transformers(real):
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")

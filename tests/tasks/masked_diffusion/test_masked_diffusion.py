@@ -37,6 +37,7 @@ def log_probabilities(bert, params, ids):
     return np.asarray(jax.nn.log_softmax(logits), np.float64)
 
 
+@pytest.mark.oracle
 def test_the_expected_loss_is_the_mean_over_all_orders_of_generation():
     """The bound is the negative log-likelihood of generating one token at a time, averaged over all orders."""
     bert = Bert(CONFIG, "masked_lm")

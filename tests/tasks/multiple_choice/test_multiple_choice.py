@@ -90,6 +90,7 @@ def test_loss_by_hand(place):
     assert float(found["accuracy"][0]) == (logits.argmax(1) == batch["labels"])[:5].sum() and found["accuracy"][1] == 5
 
 
+@pytest.mark.oracle
 def test_logits_are_those_of_transformers(tuned, tiny_tokenizer):
     torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
     theirs = transformers.BertForMultipleChoice.from_pretrained(tuned[1]).eval()

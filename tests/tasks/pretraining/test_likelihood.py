@@ -99,6 +99,7 @@ def test_punctuation_is_a_word_of_its_own(tmp_path):
     assert words == ["the", "zz", "river", ",", "man", "."]
 
 
+@pytest.mark.oracle
 def test_it_is_the_loop_over_transformers(folder):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()

@@ -16,6 +16,7 @@ CONFIG = BertConfig(
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("objective", "positions"),
     [

@@ -156,6 +156,7 @@ def test_by_name_and_from_a_directory(saved):
         pipeline("fill-mask", saved)
 
 
+@pytest.mark.oracle
 def test_the_same_logits_as_transformers(saved):
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
     transformers = pytest.importorskip("transformers", reason="transformers is the oracle, on Python 3.11 only")

@@ -165,6 +165,7 @@ def as_data(questions):
     return [{"title": "", "paragraphs": [{"context": "", "qas": rows}]}]
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("seed", range(30))
 def test_version_1_is_its_script(seed, capsys):
     theirs = script("allennlp", "tools/squad_eval.py")

@@ -110,6 +110,7 @@ def test_the_report_shows_each_relation(place, tuned, tmp_path, capsys):
     assert "works_for" in page and "f1_based_in" in page
 
 
+@pytest.mark.oracle
 def test_transformers_opens_the_model(place, tuned, tmp_path):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tuned[1]).eval()

@@ -84,6 +84,7 @@ def theirs(name, logits, labels):
     return float(value.detach()), leaf.grad.numpy()
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("name", RERANKING_LOSSES)
 def test_the_losses_are_those_of_sentence_transformers(name):
     logits, labels = given()

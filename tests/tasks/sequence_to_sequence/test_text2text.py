@@ -33,6 +33,7 @@ def folder(tmp_path_factory, tiny_tokenizer):
     return path
 
 
+@pytest.mark.oracle
 def test_texts_are_those_of_generate_in_any_batch(folder, tiny_tokenizer):
     loaded = load_encoder_decoder(folder)
     expected, run = [], jax.jit(generate, static_argnums=(0, 4))

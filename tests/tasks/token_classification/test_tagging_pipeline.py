@@ -97,6 +97,7 @@ def both(request, tokenizers, tmp_path_factory):
     return pipeline("ner", folder, batch_size=2), theirs
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("ignored", [("O",), ()])
 def test_entities_and_scores_are_those_of_transformers(both, strategy, ignored):

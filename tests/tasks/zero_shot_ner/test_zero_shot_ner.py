@@ -84,6 +84,7 @@ def entities_in_numpy(directory, text, types, threshold):
     return [(ranges[a][0], ranges[z][1], types[kind], score) for a, z, kind, score in sorted(chosen)]
 
 
+@pytest.mark.oracle
 def test_entities_are_those_of_the_equations(model, find):
     for text in [TEXT, *random_texts(3)]:
         expected = entities_in_numpy(model, text, TYPES, 0.4)
