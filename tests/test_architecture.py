@@ -256,11 +256,12 @@ DISTRIBUTIONS = {
     "google": {"google-auth", "protobuf"}, "google_crc32c": {"google-crc32c"},
     "huggingface_hub": {"huggingface-hub"}, "ml_collections": {"ml-collections"},
     "ml_dtypes": {"ml-dtypes"}, "orbax": {"orbax-checkpoint"}, "prometheus_client": {"prometheus-client"},
-    "sklearn": {"scikit-learn"}, "tensorboardX": {"tensorboardx"}, "tensorflow_datasets": {"tensorflow-datasets"},
+    "sklearn": {"scikit-learn"}, "tensorboardX": {"tensorboardx"},
 }  # fmt: skip
 # Declared and imported by nothing here: by another dependency (pyproject.toml says which), by name, or by fsspec.
 IMPORTED_ELSEWHERE = {
     "array-record",
+    "tensorflow-datasets",
     "pyarrow",
     "s3fs",
     "adlfs",

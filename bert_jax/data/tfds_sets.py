@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.extras import import_extra
 
 
 def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
@@ -21,10 +22,10 @@ def open_tfds(spec: str, wanted: Iterable[str]) -> tuple[Any, Any]:
         A random-access data source (with a `dataset_info`), and its features.
 
     Raises:
-        InputError: there is no such data set, split or feature, or the data set could not be prepared.
+        InputError: the package is not installed; there is no such data set, split or feature; or the data set could not
+            be prepared.
     """
-    import tensorflow_datasets as tfds  # imported here: it takes a second, and only users of TFDS need it
-
+    tfds = import_extra("tensorflow_datasets", "tfds")  # takes a second
     name, _, split = spec.removeprefix("tfds:").partition(":")
     split = split or "train"
     try:

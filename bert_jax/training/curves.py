@@ -6,6 +6,7 @@ from typing import Any
 
 from bert_jax import storage
 from bert_jax.errors import printable
+from bert_jax.extras import how_to_install
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.workdir import Workdir
 
@@ -21,9 +22,16 @@ _PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def write_report(workdir: Workdir, title: str) -> None:
-    """Plot `metrics.jsonl` as `report.png`: one panel per kind of metric, training as a line, evaluation as dots."""
-    from matplotlib.figure import Figure  # imported here, as it takes half a second
+def write_report(workdir: Workdir, title: str) -> str:
+    """Plot `metrics.jsonl` as `report.png`: one panel per kind of metric, training as a line, evaluation as dots.
+
+    Returns:
+        The words for the user: where the curves are, or how to install matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure  # takes half a second
+    except ImportError:
+        return f"for curves: {how_to_install('plots')}"
 
     curves = _curves(read_metrics(workdir.metrics))
     panels = [(name, _of(curves, ends)) for name, ends in _PANELS]
@@ -40,6 +48,7 @@ def write_report(workdir: Workdir, title: str) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=110)
     storage.write_atomically(workdir.report, picture.getvalue())
+    return f"curves in {workdir.report}"
 
 
 def _draw(axes: Any, name: str, curves: dict[str, list[tuple[int, float]]]) -> None:

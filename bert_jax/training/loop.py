@@ -309,7 +309,7 @@ class _Run:
         self.claim.check()
         if jax.process_index() == 0:
             seconds = "  ".join(f"{name} {clock(value)}" for name, value in self.timer.totals().items())
-            write_report(self.workdir, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
+            curves = write_report(self.workdir, f"{self.recipe.task}, {self.job.num_steps} steps: {seconds}")
             with directory_atomically(self.workdir.model) as directory:
                 self.job.save(directory, params)
                 record, scores = self.workdir.data_record(), results_of(self.workdir, self.recipe)
@@ -317,7 +317,7 @@ class _Run:
             for line in diagnostics.of_lines(read_metrics(self.workdir.metrics)):
                 log.warning("%s", line)
             chosen = f" of step {best}, the best {self.best_metric}," if best is not None else ""
-            self.bar.say(f"model{chosen} in {self.workdir.model}, curves in {self.workdir.report}  ({seconds})")
+            self.bar.say(f"model{chosen} in {self.workdir.model}, {curves}  ({seconds})")
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("bert_jax: finished")
         return state

@@ -228,13 +228,6 @@ class InstanceBatch:
     labels: np.ndarray
 
 
-def pad_records(records: Sequence[bytes], dtype: np.dtype) -> np.ndarray:
-    """Return records as the rows of a matrix [R, W], padded with zeros to the longest."""
-    longest = max(map(len, records), default=0)
-    padded = b"".join(record.ljust(longest, b"\0") for record in records)
-    return np.frombuffer(padded, dtype).reshape(len(records), -1)
-
-
 def decode_records(records: np.ndarray) -> InstanceBatch:
     """Decode records of `encode_record`, for R rows at once.
 

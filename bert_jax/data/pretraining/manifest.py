@@ -16,7 +16,6 @@ TOKENIZER_DIR = "tokenizer"
 SPLITS = ("train", "validation")
 _FORMAT = "bert_jax pretraining examples"
 _VERSION = 3
-_ARRAY_RECORD_VERSION = 2  # the version of directories whose shards are ArrayRecord files
 _Found = TypeVar("_Found")
 
 
@@ -42,7 +41,7 @@ class Shard:
         rows: records in it.
         num_bytes: its size.
         sha256: its hash, in hex.
-        width: integers in a row, checksum included; 0 for an ArrayRecord file, which a version 2 manifest lists.
+        width: integers in a row, checksum included.
         header_bytes: bytes before the first row.
     """
 
@@ -50,8 +49,8 @@ class Shard:
     rows: int
     num_bytes: int
     sha256: str
-    width: int = 0
-    header_bytes: int = 0
+    width: int
+    header_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,18 +155,13 @@ class Manifest:
         try:
             content = storage.parse_json(text, path)
             form, version = content.pop("format"), content.pop("version")
-            if form != _FORMAT or version not in (_VERSION, _ARRAY_RECORD_VERSION):
+            if form != _FORMAT or version != _VERSION:
                 raise InputError(f"{path}: expected format {_FORMAT!r} version {_VERSION}, found {form!r} {version}")
-            if version == _ARRAY_RECORD_VERSION and path.is_remote:
-                raise InputError(
-                    f"{path}: expected version {_VERSION}, found version {version}, whose shards only a local disk "
-                    "serves: copy the directory to a local disk, or run `bert-jax prepare` again"
-                )
             sets = tuple(InstanceSet.parse(s) for s in content.pop("sets"))
             manifest = _checked(cls(**content, sets=sets))
             for shard in (shard for s in manifest.sets for shard in s.shards):
                 expected = shard.header_bytes + shard.rows * shard.width * np.dtype(manifest.token_dtype).itemsize
-                if version == _VERSION and shard.num_bytes != expected:
+                if shard.num_bytes != expected:
                     raise ValueError(f"{shard.name} has {shard.num_bytes} bytes, its rows {expected}")
             return manifest
         except InputError:

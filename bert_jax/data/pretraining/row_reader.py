@@ -10,13 +10,12 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.data.pretraining.instances import pad_records
 from bert_jax.data.pretraining.manifest import InstanceSet, Shard
 from bert_jax.data.pretraining.shards import block_starts, checksum_width, is_intact
 
@@ -51,23 +50,13 @@ class RowReader(abc.ABC):
     def prefetch(self, blocks: Iterable[int]) -> None:  # noqa: B027 (on a disk, nothing to fetch)
         """Fetch these blocks in the background, in this order, and drop all others."""
 
-    @abc.abstractmethod
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         """Return the records [R, W] of rows [R] (any order, repeats allowed), padded with zeros.
 
         Raises:
             OSError: a file cannot be read.
-            ValueError: a file is cut short, or a row is damaged.
+            ValueError: a file is cut short, or the checksum of a row differs.
         """
-
-    def _shards_of(self, numbers: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self._shard_starts, numbers, side="right") - 1
-
-
-class _ShardReader(RowReader):
-    """Reader of `.npy` shards, which checks the checksum of each row."""
-
-    def rows(self, numbers: np.ndarray) -> np.ndarray:
         numbers = np.asarray(numbers, np.int64)
         shards = self._shards_of(numbers)
         within = numbers - self._shard_starts[shards]
@@ -89,6 +78,9 @@ class _ShardReader(RowReader):
             within: the number of each row in its shard.
         """
 
+    def _shards_of(self, numbers: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._shard_starts, numbers, side="right") - 1
+
 
 def open_rows(directory: storage.Path, instances: InstanceSet, dtype: np.dtype) -> RowReader:
     """Return the reader of a set of a prepared directory.
@@ -98,12 +90,10 @@ def open_rows(directory: storage.Path, instances: InstanceSet, dtype: np.dtype) 
         instances: the set, from the directory's manifest.
         dtype: the little-endian dtype of the records.
     """
-    if not all(shard.width for shard in instances.shards):
-        return _ArrayRecordReader(directory, instances, dtype)
     return (_RemoteReader if directory.is_remote else _LocalReader)(directory, instances, dtype)
 
 
-class _LocalReader(_ShardReader):
+class _LocalReader(RowReader):
     """Reader of local files, one read per row, through the system's cache.
 
     The rows of a batch are far apart, so memory-mapping the files would be no faster; and a failing disk would kill the
@@ -125,7 +115,7 @@ class _LocalReader(_ShardReader):
             yield _whole(data, path.url, start, size)
 
 
-class _RemoteReader(_ShardReader):
+class _RemoteReader(RowReader):
     """Reader of files in an object store, which fetches blocks and spans of blocks by concurrent ranged requests."""
 
     def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
@@ -239,25 +229,6 @@ def _end(requests: _Requests, ended: threading.Event, num_threads: int) -> None:
     ended.set()
     for _ in range(num_threads):
         requests.put(None)
-
-
-class _ArrayRecordReader(RowReader):
-    """Reader of the ArrayRecord files of a version 2 manifest; the format has its own checksums."""
-
-    def __init__(self, directory: storage.Path, instances: InstanceSet, dtype: np.dtype):
-        from grain.sources import ArrayRecordDataSource
-
-        super().__init__(directory, instances, dtype)
-        self._records = ArrayRecordDataSource([path.url for path in self._paths])
-        if len(self._records) != len(self):
-            raise ValueError(f"{directory}: expected {len(self)} records, found {len(self._records)}")
-
-    def rows(self, numbers: np.ndarray) -> np.ndarray:
-        try:
-            records: Sequence[bytes] = self._records.__getitems__(np.asarray(numbers).tolist())
-        except Exception as error:  # errors of the file system and of the reader's own checks
-            raise ValueError(str(error)) from None
-        return pad_records(records, self._dtype)
 
 
 def _span(shard: Shard, first: int, last: int, dtype: np.dtype) -> tuple[int, int]:

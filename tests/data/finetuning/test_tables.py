@@ -163,6 +163,12 @@ def test_tfds_flaws(tfds_reviews):
         read("tfds:no_such_set")
 
 
+def test_tfds_that_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(InputError, match=r"expected the package tensorflow_datasets: pip install .*\[tfds\]"):
+        read("tfds:toy_reviews")
+
+
 def test_an_array_of_objects(tmp_path):
     rows = [{"sentence": "a", "label": 1}, {"sentence": "b", "label": 0}]
     spec = write(tmp_path / "a.json", json.dumps(rows, indent=2))

@@ -1,14 +1,12 @@
 """Prepared data in an object store: the same batches, few requests, bounded memory, errors that say what is wrong."""
 
 import gc
-import json
 import os
 import threading
 import time
 
 import numpy as np
 import pytest
-from array_record.python.array_record_module import ArrayRecordWriter
 from object_stores import store  # noqa: F401 (a fixture)
 from prepared_corpora import write_corpus
 
@@ -244,41 +242,3 @@ def test_a_forked_process_reads_on(local, remote):
         os.kill(child, 9)
         os.waitpid(child, 0)
     assert ended == (child, 0)
-
-
-def as_version_2(local, folder):
-    """Writes the same rows as ArrayRecord files, as version 2 of the manifest lists them."""
-    folder.mkdir()
-    (folder / "tokenizer").mkdir()
-    for path in (local / "tokenizer").iterdir():
-        (folder / "tokenizer" / path.name).write_bytes(path.read_bytes())
-    content = json.loads((local / "manifest.json").read_text())
-    for shard in (shard for instances in content["sets"] for shard in instances["shards"]):
-        rows = np.load(local / shard["name"])[:, 2:]
-        shard["name"] = shard["name"].replace(".npy", ".array_record")
-        writer = ArrayRecordWriter(str(folder / shard["name"]), "group_size:1,uncompressed")
-        for row in rows:
-            writer.write(row[: 4 + int(row[2]) + int(row[3])].tobytes())
-        writer.close()
-        shard["num_bytes"] = (folder / shard["name"]).stat().st_size
-        del shard["width"], shard["header_bytes"]
-    (folder / "manifest.json").write_text(json.dumps(content | {"version": 2}))
-
-
-def test_version_2_is_read_from_a_local_disk_alone(local, remote, tmp_path):
-    old = tmp_path / "old"
-    as_version_2(local, old)
-    ours, theirs = source_of(old), source_of(local)
-    for step in (0, ours.steps_per_epoch, 3):
-        assert_equal(ours.batch(step), theirs.batch(step))
-    remote.copy(old, "bucket/old")
-    with pytest.raises(
-        InputError, match=r"manifest.json: expected version 3, found .* local disk, or run `bert-jax prep"
-    ):
-        source_of("gs://bucket/old")
-    shard, rows = old / "train-64-00000-000.array_record", np.load(local / "train-64-00000-000.npy")
-    data = bytearray(shard.read_bytes())
-    data[data.index(rows[20, 2:12].tobytes()) + 8] ^= 0xFF
-    shard.write_bytes(data)
-    with pytest.raises(InputError, match="cannot read train examples"):
-        PreparedInstances(old, "train", 64).batch(range(30), [0] * 30)
