@@ -59,7 +59,7 @@ class unchanged:
 """
 # What other libraries set as they are imported is theirs.
 LIBRARIES = """
-import jax, flax.nnx, optax, orbax.checkpoint, grain, matplotlib.figure, tokenizers, sentencepiece, ml_collections
+import jax, flax.nnx, optax, orbax.checkpoint, matplotlib.figure, tokenizers, sentencepiece, ml_collections
 import safetensors.numpy, rich.console, fsspec, etils.epath
 for name in ("sklearn.linear_model", "sklearn.feature_extraction.text", "sklearn.pipeline", "scipy.stats",
              "tensorstore", "tensorboardX", "tensorflow_datasets", "huggingface_hub", "gcsfs", "pyarrow",

@@ -70,7 +70,7 @@ def test_a_second_process_compiles_nothing_and_imports_no_more_than_it_needs(wri
     first, second = first_answer(), first_answer()
     assert second["answer"] == first["answer"]
     assert first["compiled"] and not second["compiled"]
-    slow = {"flax", "optax", "scipy", "orbax", "grain", "tensorstore", "rich", "matplotlib", "etils.etree"}
+    slow = {"flax", "optax", "scipy", "orbax", "tensorstore", "rich", "matplotlib", "etils.etree"}
     assert "flax" in first["imported"] and not slow & set(second["imported"])
     assert kept(next((tmp_path / "cache" / "bert_jax" / "programs").iterdir()))
 
