@@ -67,6 +67,7 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m bert_jax.config.describe > docs/api/config.md
 	$(BIN)/python -m bert_jax.families.describe > docs/model_files.md
 	$(BIN)/python -m bert_jax.cli.describe > docs/command_line.md
+	$(BIN)/python docs/house.py
 
 site: $(VENV)/.installed-dev
 	@[ ! -e site ] || [ -f site/.made-by-make ] || \

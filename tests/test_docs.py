@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,16 @@ def test_the_page_of_the_keys_of_model_files_is_that_of_the_code():
     titles = model_files_tables()
     for name in ("config.json", "tokenizer_config.json", "modules.json", "adapter_config.json", "sentence_bert_config"):
         assert any(name in title for title in titles), name
+
+
+def test_the_picture_of_the_map_is_that_of_the_imports():
+    sys.path.insert(0, str(ROOT / "docs"))
+    import house
+
+    assert f"```\n{house.picture()}```" in (ROOT / "ARCHITECTURE.md").read_text(), "run `make docs`"
+    assert house.floors({"a": {"b"}, "b": set(), "c": {"a", "b"}}) == [["b"], ["a"], ["c"]]
+    with pytest.raises(ValueError, match="found a circle among"):
+        house.floors({"a": {"b"}, "b": {"a"}})
 
 
 def test_the_map_names_every_part():

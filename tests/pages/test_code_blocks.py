@@ -37,9 +37,10 @@ RUN_ELSEWHERE = {
 }
 # Blocks that are no commands, by page and first line -> the test that checks them.
 NO_COMMANDS = {
-    ("ARCHITECTURE.md", "corpus --units--> files and ranges of fi"): "test_the_flow_of_a_batch_names_modules",
-    ("ARCHITECTURE.md", "path --model_kinds--> CheckpointFiles: t"): "test_the_road_of_opening_a_model_names_modules",
-    ("ARCHITECTURE.md", "embeddings/{word,position,token_type,tas"): "test_the_parameter_tree_names_parameters",
+    ("ARCHITECTURE.md", "12  a task"): "tests/test_docs.py",
+    ("docs/inside.md", "corpus --units--> files and ranges of fi"): "test_the_flow_of_a_batch_names_modules",
+    ("docs/inside.md", "path --model_kinds--> CheckpointFiles: t"): "test_the_road_of_opening_a_model_names_modules",
+    ("docs/inside.md", "embeddings/{word,position,token_type,tas"): "test_the_parameter_tree_names_parameters",
     ("docs/get_started.md", "review,label"): "test_a_page",  # the table that the page's commands read
     ("docs/packing.md", "input_ids      [CLS] a cat sat [SEP] [CL"): "test_the_packed_row_is_that_of_the_code",
     ("docs/pretraining.md", "dask scheduler --port 8786"): "tests/data/pretraining/test_dask.py",
@@ -320,11 +321,11 @@ def _block(page: str, beginning: str) -> str:
 
 
 def test_the_flow_of_a_batch_names_modules():
-    _check_modules(_block("ARCHITECTURE.md", "corpus"))
+    _check_modules(_block("docs/inside.md", "corpus"))
 
 
 def test_the_road_of_opening_a_model_names_modules():
-    _check_modules(_block("ARCHITECTURE.md", "path"))
+    _check_modules(_block("docs/inside.md", "path"))
 
 
 def _check_modules(block: str) -> None:
@@ -342,7 +343,7 @@ def test_the_parameter_tree_names_parameters():
     from bert_jax.config.gliner import GlinerConfig
     from bert_jax.modeling import HEADS, Bert
 
-    shown = {line.partition("/")[0] for line in _block("ARCHITECTURE.md", "embeddings/").splitlines()}
+    shown = {line.partition("/")[0] for line in _block("docs/inside.md", "embeddings/").splitlines()}
     config = BertConfig.named("tiny", vocab_size=8, gliner=GlinerConfig())
     of_electra = BertConfig.named("small", "electra", vocab_size=8)
     trees = [Bert(config, head).abstract_params() for head in HEADS if head != "replaced_token_detection"]
