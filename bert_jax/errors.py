@@ -113,8 +113,8 @@ def _escape(match: re.Match[str]) -> str:
 def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
     """Return `"; did you mean 'x'?"` for the choice that `name` probably means, or the choices if none is similar.
 
-    Names of other libraries for a choice take precedence over similar spelling. Names that differ only in digits, such
-    as v4 and v7, are not similar.
+    Names of other libraries for a choice take precedence over the one choice that begins so, and this over similar
+    spelling. Names that differ only in digits, such as v4 and v7, are not similar.
 
     Args:
         name: what the user wrote.
@@ -127,7 +127,8 @@ def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] 
     near = names_here(name, choices, synonyms) if len(name) <= _MAX_CHOICES else []
     if not near and len(name) <= _MAX_CHOICES:
         alike = [choice for choice in choices if not _differ_in_digits(name, choice)]
-        near = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
+        begun = [choice for choice in alike if len(name) > 3 and choice.startswith(name)]
+        near = begun if len(begun) == 1 else difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
     if near:
         *most, last = map(repr, near)
         return f"; did you mean {', '.join(most)} or {last}?" if most else f"; did you mean {last}?"

@@ -65,6 +65,11 @@ def test_what_others_call_it_comes_before_similar_spelling(name, choices, hint):
     assert did_you_mean(name, choices) == hint
 
 
+def test_a_beginning_comes_before_similar_spelling():
+    assert did_you_mean("--lon", ["--json", "--long-texts"]) == "; did you mean '--long-texts'?"
+    assert did_you_mean("--lon", ["--json", "--long-texts", "--long"]) == "; did you mean '--long'?"
+
+
 def test_names_that_differ_in_digits_are_different_things():
     assert did_you_mean("v9", ["v4", "v5e"]) == "; known: v4, v5e"
     assert did_you_mean("f2", ["accuracy", "f1"]) == "; known: accuracy, f1"

@@ -25,7 +25,7 @@ AGAIN = FINETUNE.replace("runs/new", "runs/reviews")
 # How a message that is here begins, without `bert-jax: ` -> the command that prints it, in the folder of `place`.
 COMMANDS = {
     "no verb": "finetun",
-    "classify: '--long-text'": "classify runs/sst2/model --long-text cut x",
+    "classify: '--lon'": "classify runs/sst2/model --lon cut x",
     "'--lr=1e-4'": f"{FINETUNE} --lr=1e-4",
     "config.optimizer.lr": f"{FINETUNE} --config.optimizer.lr=1e-4",
     "config.optimizer.schedule": f"{FINETUNE} --config.optimizer.schedule=cosin",
