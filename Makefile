@@ -15,7 +15,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 help:
 	@echo 'make demo       pretrain a small BERT on the documentation inside your Python, fine-tune it, and ask it'
 	@echo 'make check      lint, types, and a test of each task and family: three minutes'
-	@echo 'make test       lint, types and tests'
+	@echo 'make test       lint, types and tests: a quarter of an hour'
 	@echo 'make test-all   the exhaustive variants too, and 5,000 damaged files'
 	@echo 'make test-tpu   every recipe compiled for its TPU slices, without a TPU; half an hour'
 	@echo 'make fuzz       50,000 damaged files of every kind; FUZZ_FLAGS="--cases 1000 --kind tokenizer" and the like'

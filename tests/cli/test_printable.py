@@ -218,7 +218,7 @@ def test_every_verb_is_tried():
     assert COMMANDS.keys() == build_parser()[1].keys()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_no_verb_prints_what_a_terminal_obeys(verb, place, capfd, caplog, recwarn):
     for arguments in COMMANDS[verb]:

@@ -84,6 +84,7 @@ def test_tables_hold_what_json_lines_hold(folder, tmp_path, name):
     assert len(schemas) == 1  # also of the file without texts
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("head", ["sentence_embedding", "sparse_embedding", "multi_vector"])
 def test_tables_of_vectors(folder, tmp_path, head):
     assert run("embed", folder / head, "--shards", folder / "in", "--out", tmp_path / "out", "--format", "parquet") == 0
@@ -171,6 +172,7 @@ def is_free(port: int) -> bool:
         return tried.connect_ex(("127.0.0.1", port)) != 0
 
 
+@pytest.mark.slow
 def test_hosts_that_jax_detects_share_the_files(folder, tmp_path):
     """Two processes as `mpirun` starts them; the connection is only needed to find their numbers."""
     job = next(job for job in random.sample(range(4096), 100) if is_free(61440 + job))  # JAX takes this port of a job

@@ -100,6 +100,7 @@ def test_a_model_with_fewer_heads_on_a_mesh(on_eight_devices):
     assert found["share"] == [2, 16, 4]
 
 
+@pytest.mark.slow
 def test_transformers_opens_what_it_can_express(folder, tmp_path):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     data, corpus = str(folder / "train.tsv"), (str(folder / "corpus.txt"),)
@@ -141,6 +142,7 @@ def test_transformers_opens_a_nomic_bert_with_fewer_heads(tmp_path, tiny_tokeniz
     np.testing.assert_allclose(ours[real], theirs[real], atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_logits_are_bitwise_equal_on_text_of_the_remaining_pieces(kind, tmp_path):
     texts = [f"{a} {b} sat on the {c}" for a in TEXTS for b in ("cat", "tree") for c in ("red house", "big bird")] * 4
@@ -196,7 +198,7 @@ TASKS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", TASKS)
 def test_importance_comes_from_the_data_of_every_task(kind, tmp_path, tiny_tokenizer):
     name, fields, columns = TASKS[kind]

@@ -30,6 +30,7 @@ def leaves(tree):
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_model_is_written_and_read_bit_for_bit(encoder, tmp_path, mode):
     texts = TEXTS if mode == "int8_static" else ()
@@ -49,6 +50,7 @@ def test_a_model_is_written_and_read_bit_for_bit(encoder, tmp_path, mode):
     assert weights[0] == weights[1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", MODES)
 def test_logits_are_near_those_of_the_float_model(encoder, tmp_path, mode):
     quantize(encoder, tmp_path / "out", Quantization(mode), TEXTS if mode == "int8_static" else ())

@@ -184,6 +184,7 @@ def test_another_pruning_in_the_work_directory(folder, tmp_path):
         prune_and_recover(folder / "model", tmp_path / "out", pruning_of(folder), recipe(folder), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command(folder, tmp_path, capsys):
     table = folder / "train.tsv"
     words = ["prune", folder / "model", "--out", tmp_path / "out", "--columns", "0.5", "--examples", "8", "--config",

@@ -168,6 +168,7 @@ KINDS = ["torch.compile", "DataParallel", "Lightning's model", "DataParallel of 
          "torch.compile inside", "checkpointed layers"]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_prefixes_of_wrappers(tmp_path, kind):
     model = different(transformers.BertForMaskedLM(config()))
@@ -278,7 +279,7 @@ MORE_FAMILIES = FAMILIES | {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("kind", "head"),
     [("ForSequenceClassification", "sequence_classification"), ("ForTokenClassification", "token_classification"),

@@ -240,6 +240,7 @@ def test_outputs_of_variants(tmp_path, family, head, changes):
 BIASED = [family for family, kind in FAMILIES.items() if any(name.endswith(".bias") for name, _ in kind.names.tied)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "family",
     [pytest.param(family, marks=[] if family in ("bert", "roberta", "albert") else [SLOW])
@@ -291,7 +292,7 @@ def check_outputs(tmp_path, model, family, head, padded):
 
 
 # The gradients of every family, and of every head: what is left are pairs of these.
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize(
     ("family", "head"),
     [
@@ -303,7 +304,7 @@ def test_gradients(tmp_path, family, head):
     check_gradients(tmp_path, oracle(family, head), family, head)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("family", "head", "changes"), VARIED)
 def test_gradients_of_variants(tmp_path, family, head, changes):
     check_gradients(tmp_path, oracle(family, head, **changes), family, head)

@@ -85,7 +85,7 @@ def full_maps(model, expected, inputs) -> list[np.ndarray]:
     return maps
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("lengths", [(LENGTH, 37, LENGTH), (45, 45, 45)], ids=["padded", "full"])
 def test_outputs(tmp_path, name, lengths):
@@ -113,6 +113,7 @@ def test_outputs(tmp_path, name, lengths):
         assert relative(*(np.moveaxis(x, 2, 1)[is_token] for x in (ours_, theirs))) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["windows of layers", "more random blocks"])
 def test_gradients(tmp_path, name):
     model = model_of(name)
@@ -135,7 +136,7 @@ def test_gradients(tmp_path, name):
         assert np.abs(named[key] - gradient).max() < max(1e-4 * np.abs(gradient).max(), 1e-6 * largest), key
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("head", ["question_answering", "masked_lm", "sequence_classification", "multiple_choice"])
 @pytest.mark.parametrize("name", ["longformer", "big_bird"])
 @pytest.mark.parametrize("layers", ["scan", "unroll"])

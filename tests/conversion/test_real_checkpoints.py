@@ -75,7 +75,7 @@ def flat(tree, prefix=""):
     return {path: leaf for name, child in tree.items() for path, leaf in flat(child, f"{prefix}/{name}").items()}
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_residues_of_an_antibody(antiberty, every, tmp_path):
     folder = tmp_path / "model"

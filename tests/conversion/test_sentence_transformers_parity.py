@@ -74,7 +74,7 @@ MODULES = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODULES)
 def test_modules(encoder, tmp_path, name):
     path = saved(encoder, tmp_path / "model", *MODULES[name]())
@@ -105,6 +105,7 @@ def test_prompts(encoder, tmp_path, include_prompt):
         embed(TEXTS, prompt_name="passage", prompt="x")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
 def test_similarity_and_truncation(encoder, tmp_path, similarity):
     path = saved(encoder, tmp_path / "model", pooled("mean"), truncate_dim=8, similarity_fn_name=similarity,
@@ -267,6 +268,7 @@ VALUES = (True, False, 0, 1, 5, 32, 0.5, "", "max", "dot", "left", CLASS, [], ["
 QUICK = ("max_seq_length", "pooling_mode", "activation_function", "similarity_fn_name", "truncate_dim", "path")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "keys"),
     [

@@ -55,6 +55,7 @@ def repeated(count, kind=None, value=MEGABYTE):
     return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([value], kind))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()], ids=str)
 @pytest.mark.parametrize("is_category", [False, True], ids=["plain", "category of pandas"])
 def test_a_value_that_a_file_has_once_is_not_copied_for_a_thousand_rows(kind, is_category, tmp_path):

@@ -109,6 +109,7 @@ def test_training(place, head, caplog):
     assert caplog.records[-1].getMessage().split(": ")[1] == f"skipped {bad} of {bad + fitting} {noun}s"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("head", TABLES)
 def test_evaluation(place, models, head, capsys, caplog):
     name, _, fitting, bad, first, message = TABLES[head]
@@ -133,6 +134,7 @@ BAD_TO_ANSWER = {  # places of the rows that cannot be answered, which need no l
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("head", BAD_TO_ANSWER)
 def test_answers_keep_their_places(place, models, head, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("bert_jax.evaluation.writing.CHUNK", 1)  # some without a row that fits

@@ -38,7 +38,7 @@ def exported(tmp_path_factory, write_small):
     return make
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("head", FILES)
 def test_scores(head, exported):
     model, file, rows = exported(head)

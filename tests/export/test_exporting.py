@@ -113,6 +113,7 @@ def test_an_onnx_directory(tmp_path, write_small, monkeypatch, capsys):
     assert sizes["model_fp16.onnx"] < sizes["model.onnx"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "head, has_tokenizer", [("multiple_choice", True), ("multiple_choice", False), ("encoder", False)]
 )

@@ -64,7 +64,7 @@ def assert_same(bert, params, *shapes, dtype="float32", within=1e-5):
             np.testing.assert_allclose(values, expected[name], rtol=0, atol=within, err_msg=name)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_at_any_batch_and_length(family):
     assert_same(*small_model(family), (1, 1), (3, 11))

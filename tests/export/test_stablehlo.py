@@ -41,7 +41,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("family, head, fields", CASES)
 def test_any_batch_and_length(family, head, fields):
     bert, params, weights, program = exported(family, head, **fields)

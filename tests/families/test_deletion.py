@@ -26,6 +26,7 @@ def test_there_is_a_file_for_each():
     assert len(FILES) >= 20 and {*FEW} <= {*FILES}
 
 
+@pytest.mark.slow
 def test_few_can_be_deleted(tmp_path):
     delete(tmp_path, FEW)
 

@@ -50,6 +50,7 @@ def test_the_other_hostile_inputs(seeds_file):
     assert not summary.findings, f"\n{summary}"
 
 
+@pytest.mark.slow
 def test_a_case_is_the_same_each_time(seeds_file):
     known = cases.kept(seeds_file)
     for number in (0, 7, 1234):
@@ -100,6 +101,7 @@ def test_output_is_looked_at_in_parts(tmp_path, monkeypatch):
         assert not output.take() and not (tmp_path / "output").read_bytes()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("code", "found"),
     [

@@ -54,6 +54,7 @@ def test_a_text_is_computed_in_the_same_shape_alone_and_among_others(write_small
     assert sum(rows for rows, _, _ in used) == len(texts)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verb", ["fill-mask", "classify", "tag"])
 def test_verbs(write_small, tmp_path, capsys, verb):
     head = {"fill-mask": "masked_lm", "classify": "sequence_classification", "tag": "token_classification"}[verb]

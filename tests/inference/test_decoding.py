@@ -42,7 +42,7 @@ def check_written(model, loaded, **options):
     return lengths
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("name", ["bert", "bert_deep", "roberta"])
 def test_greedy_and_beam_search_write_what_transformers_writes(name, seed, root):
@@ -63,7 +63,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_options_of_generation_are_those_of_transformers(options, root):
     lengths = []

@@ -163,6 +163,7 @@ def test_a_pipeline_takes_its_options_when_it_is_made_or_called(paths):
 # --- JAX's own functions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_models_and_outputs_are_pytrees(paths):
     model = from_pretrained(paths / "classifier")
     inputs = {name: jnp.asarray(array) for name, array in model.tokenizer(TEXTS).items()}

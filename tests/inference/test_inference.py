@@ -334,6 +334,7 @@ def test_feature_extraction_and_embeddings():
         embed("paris " * 40, truncation=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("compiling", "lengths"), [(10**9, [20]), (4000, [20, 8]), (0, [20, 8, 6, 4])])
 def test_another_length_is_compiled_once_it_pays(monkeypatch, compiling, lengths):
     monkeypatch.setattr("bert_jax.inference.padded_lengths._COMPILING", {"cpu": compiling})

@@ -45,7 +45,7 @@ CLASSIFIERS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", CLASSIFIERS)
 @pytest.mark.parametrize("pairs", [False, True])
 def test_classifiers(write_small, tmp_path, ask, name, pairs):

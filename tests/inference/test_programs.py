@@ -46,7 +46,7 @@ def kept(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.glob("bert_jax-*/*"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "head"),
     [
@@ -116,6 +116,7 @@ def test_a_program_that_came_from_the_cache_of_jax_is_not_written(write_small, t
     assert again() == names
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:100], lambda content: b"{}\n",
                lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]])  # fmt: skip
 def test_a_damaged_file_is_made_again(write_small, tmp_path, folder, monkeypatch, damage):

@@ -127,6 +127,7 @@ def test_every_pipeline_is_called():
     assert CALLS.keys() == set(PIPELINES)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_threads(name, opened, often):
     pipe, calls = opened(name), calls_of(name)
@@ -194,6 +195,7 @@ def inside(name, pipe, inner):
     return answer, found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
     ["text-generation", "fill-in", "relation-extraction", "rerank", "search", "sparse-search", "multi-vector-search"],

@@ -208,6 +208,7 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path, data, tiny_tokenizer, i
     assert bert_jax.from_pretrained(tmp_path / "killed" / "model").config.family == "mosaic-bert"
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path, data, tiny_tokenizer, installed):
     small_model(tmp_path / "path/to/mosaic-bert", tiny_tokenizer)
     (tmp_path / "reviews.csv").write_text((data / "train.tsv").read_text().replace("\t", ","))

@@ -149,6 +149,7 @@ def test_the_files_are_short():
     assert len(ORDINAL.splitlines()) <= 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "use"), [(FOCAL, USE_FOCAL), (ORDINAL, USE_ORDINAL)], ids=list(MODULES))
 def test_an_import_registers_it(code, use, files, tmp_path, monkeypatch, forgotten):
     name = next(name for name, text in MODULES.items() if text == code)
@@ -162,6 +163,7 @@ def test_an_import_registers_it(code, use, files, tmp_path, monkeypatch, forgott
     assert recipes.load_recipe(str(run)).task == name
 
 
+@pytest.mark.slow
 def test_the_focal_loss_is_that_of_the_paper(files, installed):
     changes = [f"config.init_from={files}/path/to/bert", f"config.data.train={files}/train.tsv", "config.num_steps=2",
                "config.data.max_seq_length=16", "config.focal_gamma=3.0", "config.global_batch_size=8"]  # fmt: skip
@@ -232,6 +234,7 @@ def test_it_learns_and_files_and_texts_are_answered_alike(trained, files, instal
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(site, files, tmp_path, write_small):
     for path in files.iterdir():
         (tmp_path / path.name).symlink_to(path)
@@ -261,6 +264,7 @@ def test_the_commands_of_the_page(site, files, tmp_path, write_small):
         assert parquet.read_table(tmp_path / "parquet/texts.parquet").to_pylist() == lines
 
 
+@pytest.mark.slow
 def test_it_is_served(trained, tmp_path, monkeypatch, installed):
     monkeypatch.syspath_prepend(ROOT / "tests" / "serving")
     served = importlib.import_module("served")
@@ -275,6 +279,7 @@ def test_it_is_served(trained, tmp_path, monkeypatch, installed):
     np.testing.assert_allclose(sums, [row["expected"] for row in expected], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_package_may_be_imported_first(site):
     """No module asks for the tasks of others, whose files import it, while it is itself being imported."""
     code = """

@@ -105,6 +105,7 @@ def test_it_learns_and_is_fine_tuned(trained, family):
     assert (model.config.family, model.head, model.missing) == (family, "sequence_classification", ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [case for case in ALL if case.values[0] in IN_TRANSFORMERS])
 def test_what_it_wrote_is_read_alike_by_both_libraries(trained, family):
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")

@@ -55,6 +55,7 @@ def to_sqlite(table, path):
     return rows
 
 
+@pytest.mark.slow
 def test_installed_they_train_resume_and_evaluate(tmp_path, data, installed):
     rows = {name: to_sqlite(data / f"{name}.tsv", tmp_path / f"{name}.sqlite") for name in ("train", "dev")}
     changes = {"optimizer.name": "lion", "optimizer.schedule": "one_cycle", "optimizer.warmup_ratio": 0.0,

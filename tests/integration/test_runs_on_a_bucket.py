@@ -189,6 +189,7 @@ def test_of_two_runs_at_once_one_trains_and_the_other_is_told_who_does(bucket, r
     assert third.wait(timeout=60) == 143
 
 
+@pytest.mark.slow
 def test_every_verb_reads_and_writes_on_a_bucket(tmp_path, data, bucket, remote, capsys):
     url = f"gs://{bucket.name}"
 

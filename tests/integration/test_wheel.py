@@ -91,6 +91,7 @@ def test_the_wheel_has_the_recipes_and_no_other_package(installed):
     assert packages == {"bert_jax", "bin"}
 
 
+@pytest.mark.slow
 def test_readmes_walk_and_every_verb_from_the_wheel(installed, tmp_path):
     assert len(readme_commands()) > 15
     task = json.dumps({"home": str(installed), "commands": readme_commands(), "added": ADDED})

@@ -21,7 +21,7 @@ LOSSES = {
 CASES = [(task, loss) for task in recipes.RECIPES for loss in LOSSES.get(task, ("",))]
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(42)
 @pytest.mark.parametrize(("task", "loss"), CASES, ids=["-".join(filter(None, case)) for case in CASES])
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 def test_gradients(task, loss, platform):

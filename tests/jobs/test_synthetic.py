@@ -25,6 +25,7 @@ def resolved(task, sizes=SMALL, **changes):
     return recipes.resolve(recipe)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", TASK_RECIPES)
 def test_every_task_has_shapes_without_data(task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -43,6 +44,7 @@ def test_every_task_has_shapes_without_data(task, tmp_path, monkeypatch):
     assert recipe.to_json_best_effort() == before and recipe.is_locked
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", TASK_RECIPES)
 def test_a_billion_parameters_are_not_allocated(task):
     sizes = LARGE | ({"model.family": "electra"} if task == "electra" else {})

@@ -52,6 +52,7 @@ def test_a_run_that_was_told_to_stop_goes_on_with_the_same_words(begun):
     assert len(cloud.calls("create")) == 1
 
 
+@pytest.mark.slow
 def test_a_preempted_slice_is_rented_again_as_it_was_and_the_run_resumed(begun):
     cloud = begun("stay", 0)
     end_runs(cloud)
@@ -252,6 +253,7 @@ def test_only_what_was_begun_from_here_is_watched(slice_of_two):
     assert "no `run` of my-slice is remembered" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_shared_work_directory_needs_to_be_agreed_to_once(cloud):
     """Neither the check of `create --workdir` nor its words are repeated when the slice is rented again."""
     shared = ("--workdir", "/mnt/shared/base")

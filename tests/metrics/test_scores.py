@@ -81,6 +81,7 @@ def added():
     bert_jax.metrics._added.update(before)
 
 
+@pytest.mark.slow
 def test_a_registered_metric_selects_the_best_checkpoint_and_is_evaluated(tmp_path, tiny_tokenizer, added, capsys):
     register_metric("hamming", sklearn.metrics.hamming_loss, ("classes", "label_sets"), lower_is_better=True)
     tiny_tokenizer.save(tmp_path)

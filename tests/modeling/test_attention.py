@@ -90,7 +90,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("backend", "length", "kind", "options"), CASES, ids=lambda value: str(value))
 def test_kernels_give_the_numbers_of_xla(backend, length, kind, options, interpreted):
     found, expected = (results(name, "float32", length, kind, **options) for name in (backend, "xla"))
@@ -128,6 +128,7 @@ def test_shared_keys_are_not_repeated():
     assert [(2, 2, 24, 16) in shapes for shapes in products] == [True, True]  # keys and values of two heads
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("length", "window", "kind", "rate"),
     [(96, 12, "mask", 0.0), (101, 12, "segments", RATE), (130, 16, "everything", RATE), (64, 8, "mask", RATE)],
@@ -156,6 +157,7 @@ def test_work_within_a_window_is_linear_in_the_length():
     assert 1.9 * short < long < 2.1 * short
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("backend", "rate"), [("fused", 0.0), ("fused", RATE), ("splash", 0.0)])
 def test_kernels_in_bfloat16_are_as_near_to_exact_as_xla(backend, rate, interpreted):
     exact = results("xla", "float32", 256, "segments", rate=rate)

@@ -61,7 +61,7 @@ def test_programs_for_gpus_call_cudnn(kind, shared, monkeypatch):
     traced.lower(lowering_platforms=("cuda",))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shared", [4, 2])
 def test_masks_and_heads_are_those_of_xla(kind, shared, monkeypatch):

@@ -55,7 +55,7 @@ def assert_close(found, expected, within):
         np.testing.assert_allclose(a, b, rtol=0, atol=max(within * np.abs(b).max(), 1e-6 * largest))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "kind", "drops"),
     [

@@ -51,7 +51,7 @@ def results(backend, dtype="float32", length=128, kind="mask", **fields):
     return [np.asarray(x, np.float32) for x in jax.tree.leaves(run(qkv, tables, up))]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strided", "options"),
     [

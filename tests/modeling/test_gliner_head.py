@@ -86,6 +86,7 @@ def test_the_gradient_is_that_of_the_equations(model):
     assert float(along) == pytest.approx((ahead - behind) / (2 * step), rel=1e-4)
 
 
+@pytest.mark.sampled(3)
 def test_dropout_changes_scores_and_needs_a_key(model):
     config, params = model
     run = jax.jit(lambda key: Bert(config, "zero_shot_ner").apply(params, **batch_of(config), dropout_key=key).logits)

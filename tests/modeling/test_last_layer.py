@@ -59,7 +59,7 @@ def loss_and_gradients(model, inputs, key, whole):
     return jax.jit(jax.value_and_grad(loss_of(model, inputs, key, whole)))(fresh(model.config, model.head))
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "inputs", "changes"),
     [
@@ -96,6 +96,7 @@ def test_it_gives_what_the_whole_layer_gives(head, inputs, changes):
     check_alike(CONFIG.replace(initializer_range=0.1, **changes), head, inputs, UNROLLED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", [Compute(layers="unroll", remat="full"), Compute()], ids=["remat", "scan"])
 def test_however_layers_are_computed(compute):
     check_alike(CONFIG, "pretraining", padded(), compute)

@@ -57,7 +57,7 @@ def test_initialisation_is_a_truncated_normal_and_layers_differ():
     assert not np.array_equal(query, key)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_has_its_outputs(head):
     model = Bert(CONFIG.replace(num_labels=3, gliner=GlinerConfig(max_width=2, hidden_size=8)), head)

@@ -200,6 +200,7 @@ def test_the_tree_of_a_quantized_model(mode):
         assert np.abs(np.asarray(a) - np.asarray(b)).max() <= 0.1 * max(np.abs(np.asarray(b)).max(), 1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", MODES)
 def test_scanned_and_unrolled_layers_agree(mode):
     quantization = Quantization(mode)

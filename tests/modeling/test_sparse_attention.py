@@ -34,7 +34,7 @@ def rows():
     return jnp.where(mask, ids, 1).astype(jnp.int32), jnp.asarray(mask), jnp.asarray(chosen)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FIELDS)
 @pytest.mark.parametrize("layers", ["scan", "unroll"])
 def test_blocks_compute_what_maps_compute_with_dropout_too(family, layers):

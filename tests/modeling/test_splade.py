@@ -28,6 +28,7 @@ def formula(x, mask, table, bias, pooling):
     return weights.sum(1) if "sum" in pooling else weights.max(1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("pooling", SPLADE_POOLINGS)
 def test_values_and_gradients(monkeypatch, pooling, parts):

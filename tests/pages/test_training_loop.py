@@ -32,6 +32,7 @@ def run(folder, program, more):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_around_the_steps_of_a_recipe(folder):
     *lines, devices = run(folder, STEPS, "\nimport jax\nprint(jax.device_count())")
     assert [line.split()[0] for line in lines] == ["2", "4", "5", "6"] and devices == "8"

@@ -136,6 +136,7 @@ def _escaped(fixed):
     return [*found, joined]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("beginning", [*IN_SOURCE, *COMMANDS])
 def test_the_words_of_a_message_are_in_the_source(beginning):
     for message in find(beginning):

@@ -30,6 +30,7 @@ def test_a_forward_pass_is_a_third_of_a_step():
     assert train_flops(CONFIG, "encoder", 8, 64) == 3 * forward_flops(CONFIG, "encoder", 8, 64)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.usefixtures("compiled_quickly")
 def test_products_of_int8_run_at_the_peak_of_int8():

@@ -68,6 +68,7 @@ def test_fused_compiles_forward_and_backward_with_segments_and_dropout(length, c
     assert count_kernels(compile_attention("fused", length, SMALL[chip], rate=0.1)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "length"), [("bfloat16", 2048), pytest.param("float32", 1024, marks=SLOW)])
 @pytest.mark.parametrize("head_size", [32, pytest.param(64, marks=SLOW), pytest.param(128, marks=SLOW)])
 def test_fused_fits_the_smallest_chip_at_its_longest(head_size, dtype, length):

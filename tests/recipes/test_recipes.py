@@ -153,6 +153,7 @@ def beyond(key):
         yield from (float("nan"), float("inf"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", KEYS)
 def test_only_a_key_without_a_default_may_be_none(task):
     for name, key in KEYS[task].items():
@@ -167,6 +168,7 @@ def test_only_a_key_without_a_default_may_be_none(task):
             recipes.resolve(recipe, "cpu")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", KEYS)
 def test_a_value_outside_of_a_keys_table_is_refused_by_name(task):
     for name, key in KEYS[task].items():

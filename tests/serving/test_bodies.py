@@ -129,6 +129,7 @@ def resident(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
+@pytest.mark.slow
 def test_no_body_holds_the_event_loop_or_leaves_memory(models, tmp_path, monkeypatch):
     """Two to eight bodies of 2 MB at a time, of every kind that is not text; /health took 2.5 s for some."""
     monkeypatch.syspath_prepend(ROOT)

@@ -102,7 +102,7 @@ def test_a_malformed_request_comes_after_the_answers_to_earlier_ones(address, ba
     assert is_well(address)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("drip", [b"", b"\r\n", b"\n"])
 @pytest.mark.parametrize("start", [b"", get("host: localhost"), HEAD + b"a: b", CHUNKED + b"1\r\n{\r\n0\r\n"])
 def test_bytes_do_not_move_a_deadline(address, start, drip):
@@ -173,7 +173,7 @@ def taken(address, count, start=b""):
     return connections
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("start", [b"", HEAD + b"a: b\r\n", HEAD + b"content-length: 9\r\n\r\n{", post(BODY), b"\r\n"])
 def test_health_and_new_clients_get_through_when_all_places_are_taken(tiny_tokenizer, start):
     backend = StandIn()

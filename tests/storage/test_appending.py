@@ -68,6 +68,7 @@ def test_nothing_is_written_again_that_has_not_changed(bucket: Bucket) -> None:
     assert bucket.counts()["requests"]["POST upload"] == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [{"denied": "^POST"}, {"quota": 429}, {"fail": 1.0}, {"cut": 1.0}], ids=str)
 def test_uploads_that_fail_are_made_up_for(bucket: Bucket, kind: dict, caplog: pytest.LogCaptureFixture) -> None:
     path = Path(f"gs://{bucket.name}/file")

@@ -274,6 +274,7 @@ def _race(url: str, number: int) -> list[str]:
     return sorted(results)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("before", ["nothing", "released", "dead"])
 def test_of_many_threads_one_gets_the_lease(bucket: Bucket, remote: Path, before: str) -> None:
     if before != "nothing":
@@ -281,6 +282,7 @@ def test_of_many_threads_one_gets_the_lease(bucket: Bucket, remote: Path, before
     assert _race(remote.url, 8) == ["alone"] + ["busy"] * 7
 
 
+@pytest.mark.slow
 def test_of_many_threads_one_gets_the_lease_in_a_store_that_ignores_preconditions() -> None:
     pytest.importorskip("gcp_storage_emulator", reason="needs the package gcp-storage-emulator")
     script = f"""

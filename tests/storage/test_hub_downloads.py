@@ -32,6 +32,7 @@ def downloaded(hub, folder, tmp_path):
     return np.load(tmp_path / "vectors.npy"), hub.downloaded[before:]
 
 
+@pytest.mark.slow
 def test_a_sentence_transformer_with_layers_of_its_own(hub, tmp_path, write_small):
     torch = pytest.importorskip("torch", reason="writes the weights of the layer as PyTorch does")
     layers = (EmbeddingLayer("dense", 32, 16, True, "tanh"),)

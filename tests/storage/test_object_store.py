@@ -183,6 +183,7 @@ _FAILURES = [  # faults, error, in its text
 _NAMES = ["expired", "denied", "quota 429", "quota 403", "out", "cut off"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("faults", "kind", "text"), _FAILURES, ids=_NAMES)
 def test_a_store_that_fails_for_good_is_one_error_with_the_url_and_one_line(
     bucket: Bucket, root: Path, faults: dict, kind: type[OSError], text: str
@@ -251,6 +252,7 @@ def _one_line(capsys: pytest.CaptureFixture, *argv: object) -> str:
     return lines[0].removeprefix("bert-jax: ")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("unlogged")
 @pytest.mark.parametrize(("faults", "kind", "text"), _FAILURES, ids=_NAMES)
 def test_a_command_that_cannot_write_says_so_in_one_line(
@@ -292,6 +294,7 @@ def test_a_command_that_cannot_read_says_so_in_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_nothing_else_is_printed_by_libraries(bucket: Bucket, root: Path) -> None:
     """In a process of its own, with what asyncio, aiohttp and gcsfs log and print at its end."""
     bucket.faults(fail=1.0, fail_status=[400])  # gcsfs logs it with a traceback, and does not try again

@@ -26,6 +26,7 @@ def test_there_is_a_folder_for_each():
     assert folders == {*TASKS} and len(folders) >= 12 and {*BASE, *FEW} <= folders
 
 
+@pytest.mark.slow
 def test_few_can_be_deleted(tmp_path):
     delete(tmp_path, FEW)
 

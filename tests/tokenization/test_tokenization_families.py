@@ -517,7 +517,7 @@ def test_the_config_says_whether_a_space_stands_before_texts(tmp_path):
         assert theirs.tokenize("The")[0].startswith("\u0120") == add_prefix_space
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name",

@@ -66,6 +66,7 @@ def children_of(pid: int) -> list[int]:
 # --- Regular expressions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("part", "pattern", "text"),
     [

@@ -102,6 +102,7 @@ def test_a_window_averages_sums_over_counts_and_fetches_late():
     assert seen == [(1, 1.0), (2, 3.0), (3, 0.0)]
 
 
+@pytest.mark.slow
 def test_tensorboard_does_not_import_pytorch():
     pytest.importorskip("tensorboardX", reason="an extra: bert-jax[tensorboard]")
     code = "import sys, bert_jax.training.metrics as m; assert m._has_tensorboardx(); print('torch' in sys.modules)"

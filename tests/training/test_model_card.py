@@ -55,7 +55,7 @@ def card_of(tmp_path, write_small, task, scores=None, classes=None, config=None,
     return directory, (directory / "README.md").read_text()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("section", [0, 1], ids=["bert_jax", "PyTorch"])
 def test_its_code_runs(tmp_path, write_small, task, section, capsys):

@@ -48,7 +48,7 @@ def test_a_model_computes_what_it_did(place, name):
     np.testing.assert_allclose(logits, outputs[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SCORED)
 def test_a_model_is_scored_as_it_was(place, name):
     before = json.loads((place / "scores.json").read_text())[name]
@@ -56,7 +56,7 @@ def test_a_model_is_scored_as_it_was(place, name):
     assert scores == pytest.approx(before["scores"], rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [*FAMILIES, *SCORED, *OTHERS])
 def test_a_run_is_resumed(place, name):
     """The fingerprints in its `data.json` are those of the data today, and its end is the same."""

@@ -330,6 +330,7 @@ def no_registered():
         each._added.update(added)
 
 
+@pytest.mark.slow
 def test_an_optimizer_and_a_schedule_of_a_recipe_file_train_and_resume_bitwise(tmp_path, tiny_tokenizer, no_registered):
     tiny_tokenizer.save(tmp_path)
     rows = "".join(f"{'cat ' if i % 3 else 'dog '} {i % 5}\t{i % 3 > 0}\n" for i in range(64))

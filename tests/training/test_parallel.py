@@ -70,6 +70,7 @@ def test_which_collectives_each_mesh_causes(seen):
     assert {"all-gather", "all-reduce"} <= kinds["data_fsdp_tensor"]
 
 
+@pytest.mark.slow
 def test_between_the_layers_each_device_holds_a_part_of_the_tokens(printed):
     assert printed("between_layers") == [[8, 4, 32]] * 3
 

@@ -108,6 +108,7 @@ def ratio(sums, part):
     return mean, np.sqrt(np.square(parts - mean * counts).sum()) / counts.sum()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("part", "name"), list(enumerate(["random next", "length", "full rows", "length of A", "random and full"], start=1))
 )

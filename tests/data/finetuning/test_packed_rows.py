@@ -92,7 +92,7 @@ def apart(batch):
     return {n: a for n, a in stacked.items() if n not in ("segment_ids", "position_ids", "cls_positions")}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_loss_and_gradient_are_those_of_the_examples_apart(place, kind):
     made = job(place, kind)
@@ -113,7 +113,7 @@ def test_loss_and_gradient_are_those_of_the_examples_apart(place, kind):
         assert [float(total), float(count)] == pytest.approx([*map(float, metrics[name])], rel=1e-5), name
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("family", "head", "output", "changes"),
     [

@@ -100,6 +100,7 @@ def test_killed_at_random_it_ends_with_the_same_files(folder, tiny_tokenizer, tm
     assert kills >= 1 and contents(tmp_path / "ours") == contents(tmp_path / "theirs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--runner=DirectRunner"], PROCESSES], ids=["one process", "two processes"])
 def test_an_error_in_the_text_is_one_line(folder, tiny_tokenizer, tmp_path, options):
     (tmp_path / "bad.txt").write_bytes(b"bad \xff\n")

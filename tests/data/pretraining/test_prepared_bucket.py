@@ -5,12 +5,14 @@ import sys
 import time
 
 import numpy as np
+import pytest
 from prepared_corpora import write_corpus
 
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.data.pretraining.sources import PretrainingSource
 
 
+@pytest.mark.slow
 def test_a_bucket_gives_the_batches_of_a_disk(tmp_path, tiny_tokenizer, bucket):
     corpus = str(write_corpus(tmp_path / "corpus.txt", documents=20))
     url, local = f"gs://{bucket.name}/prepared", tmp_path / "prepared"

@@ -110,6 +110,7 @@ def test_the_teacher_has_no_gradient_and_no_moments_and_stays_to_the_bit():
     assert any("student" in path for path in paths) and not any("teacher" in path for path in paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "embedding"])
 def test_padding_does_not_change_the_loss(kind):
     task, params = distilled(kind)

@@ -102,6 +102,7 @@ def test_evaluate_scores_the_finished_model_as_training_did(place, tuned):
     assert scores == pytest.approx({name: results[f"eval/{name}"] for name in ("accuracy", "f1", "matthews")})
 
 
+@pytest.mark.slow
 def test_the_average_is_what_is_scored_and_kept(place, tmp_path):
     constant = {"num_steps": 3, "optimizer.schedule": "constant", "optimizer.warmup_ratio": 0.0}
     expected = None

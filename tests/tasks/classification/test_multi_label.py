@@ -112,6 +112,7 @@ def both_losses(place, torch_loss, **changes):
     return float(ours), float(torch_loss(torch, logits, torch.tensor(batch["labels"][:5]))), shown, job
 
 
+@pytest.mark.slow
 def test_the_loss_of_several_labels_is_pytorchs(place):
     ours, theirs, shown, _ = both_losses(
         place, lambda torch, logits, labels: torch.nn.BCEWithLogitsLoss()(logits, labels)
@@ -130,6 +131,7 @@ def lopsided(place):
     return {"data.train": table, "data.dev": "", "data.task_type": "classification"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("smoothing", "weights"), [(0.0, ""), (0.1, ""), (0.0, "balanced")])
 def test_smoothed_and_weighted_losses_are_pytorchs(place, lopsided, smoothing, weights):
     rows = (place / "lopsided.tsv").read_text().splitlines()[1:]

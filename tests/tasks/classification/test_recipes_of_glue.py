@@ -42,6 +42,7 @@ def test_real_glue_files_are_read(shared_data, tiny_tokenizer, task, folder, row
     assert names == (() if regression else ("0", "1"))
 
 
+@pytest.mark.slow
 def test_an_epoch_of_sst2_has_at_most_six_shapes(shared_data):
     vocabulary = shared_data / "vocab" / "bert-base-uncased-vocab.txt"
     changes = [f"--config.tokenizer={vocabulary}", "--config.model.size=tiny"]

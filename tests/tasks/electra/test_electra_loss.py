@@ -129,6 +129,7 @@ def test_the_loss_is_the_one_spelled_out(params, batch):
     assert scores == pytest.approx({name: expected[name] for name in expected if name != "packing"}, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_discriminator_teaches_the_generator_nothing_but_embeddings(params, batch):
     def loss(params, weight):
         task = dataclasses.replace(TASK, discriminator_weight=weight)
@@ -186,6 +187,7 @@ def test_differences_are_added_to_the_generators_tables(params):
     assert not any(np.any(table["embedding"]) for table in DISENTANGLED._tables(fresh["discriminator"]).values())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sharing", ["es", "gdes", "none"])
 @pytest.mark.parametrize("size", [1.0, 0.5])
 def test_what_is_shared_fits_a_deberta(sharing, size):

@@ -40,7 +40,7 @@ def run(task, params, given):
     return loss(params)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 5])
 def test_the_loss_is_that_of_sentence_transformers(start, monkeypatch, parts):
     torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
@@ -66,6 +66,7 @@ def test_the_loss_is_that_of_sentence_transformers(start, monkeypatch, parts):
     assert abs(other - loss) > 1e-3  # which layers they are matters
 
 
+@pytest.mark.slow
 def test_padded_rows_and_losses_of_single_rows(start):
     loaded, given = load_pretrained(start, "sentence_embedding"), batch() | values(0)
     task = SentenceEmbeddingTask(Bert(loaded.config, "sentence_embedding"), "cosine", adaptive=AdaptiveLayers(1))

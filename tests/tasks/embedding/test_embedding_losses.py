@@ -48,6 +48,7 @@ def test_rows_of_one_label_have_no_pair():
     assert loss == 0 and not grads.any()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "cls", "texts"),
     [

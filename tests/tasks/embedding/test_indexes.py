@@ -26,6 +26,7 @@ def models(tmp_path_factory, write_small):
     return {head: str(write_small(root / head, head, initializer_range=0.5)) for head in HEADS}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("head", HEADS)
 def test_an_index_on_disk_is_brute_force(models, tmp_path, monkeypatch, head):
     plain, indexed = pipeline("search", models[head]), pipeline("search", models[head])

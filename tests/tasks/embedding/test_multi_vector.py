@@ -197,6 +197,7 @@ MASK = {"type": "sentence_transformers.multi_vector_encoder.modules.MultiVectorM
 POOLING = {"type": "sentence_transformers.multi_vector_encoder.modules.TokenPooling", "path": ""}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -283,6 +283,7 @@ def test_cosines_are_learned(place, tuned):
     assert load_pretrained(model).params.keys() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["in_batch_negatives", pytest.param("triplet", marks=pytest.mark.slow)])
 def test_pairs_are_found_without_labels(place, tmp_path, loss):
     parts = {"accumulation_steps": 4} if loss == "in_batch_negatives" else {}

@@ -143,6 +143,7 @@ def recipe(place, **changes):
     return c
 
 
+@pytest.mark.slow
 def test_texts_are_reconstructed_and_the_encoder_is_saved(place, tmp_path):
     job = jobs.build(recipes.resolve(recipe(place)))
     params = jax.eval_shape(job.init_params, jax.random.key(0))

@@ -49,6 +49,7 @@ def test_search_and_similarity(splade, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["score"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verb", ["embed", "similarity", "search"])
 def test_options_for_vectors_of_another_kind(splade, tmp_path, write_small, capsys, verb):
     dense = str(write_small(tmp_path / "dense", "sentence_embedding"))

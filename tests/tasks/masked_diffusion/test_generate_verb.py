@@ -96,6 +96,7 @@ def test_a_model_without_the_head_is_refused(capsys, tmp_path, write_small):
     assert status == 2 and "text-generation needs a trained masked_lm head, found none" in err
 
 
+@pytest.mark.slow
 def test_evaluate_and_predict(model, capsys, tmp_path):
     write = pipeline("generate", model)
     answers = [found[0]["generated_text"] for found in write(PROMPTS)]

@@ -77,7 +77,7 @@ def generated_in_numpy(model, prompt, size, steps, order):
     return ids[0, len(before) :]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("order", [order for order in UNMASKING_ORDERS if order != "random"])
 @pytest.mark.parametrize(("size", "steps"), [(7, 7), (8, 3)])
 def test_tokens_are_those_of_a_loop_in_numpy(model, write, order, size, steps):

@@ -129,6 +129,7 @@ def test_a_killed_run_ends_as_one_that_was_not(place, monkeypatch):
     assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True))
 
 
+@pytest.mark.slow
 def test_micro_batches_and_packed_rows_have_the_loss_of_their_examples(place):
     job = jobs.build(recipe(place, **{"data.packing": 40, "global_batch_size": 8}))
     batch, params = job.train_source.batch(0), jax.jit(job.init_params)(jax.random.key(0))

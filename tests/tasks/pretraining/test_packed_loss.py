@@ -16,7 +16,7 @@ CONFIG = BertConfig(
 )  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "positions"),
     [

@@ -109,6 +109,7 @@ def test_weights_of_a_mixture_follow_its_sizes_or_epochs(prepared, other):
     np.testing.assert_allclose(source.epochs(made.num_steps), [2, 6], rtol=0.01)
 
 
+@pytest.mark.slow
 def test_a_mixture_is_trained_and_resumed_with_the_same_data_only(prepared, other, tmp_path, capsys):
     recipe = small_recipe("", stages=(), num_steps=4, global_batch_size=8, eval_every=0, best_metric="")
     recipe.data.sequence_length, recipe.data.mixture = 16, (str(prepared), str(other))

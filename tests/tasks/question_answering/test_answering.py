@@ -343,6 +343,7 @@ def test_squads_files_on_the_command_line(saved, tmp_path, capsys, monkeypatch):
     assert "expected no columns" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_real_answers_come_back_from_their_places(tmp_path, shared_data):
     """Logits that point at the answers of real articles give these answers, through windows and tokens and back."""
     limits, search = Limits(128, 64, 32), SpanSearch(max_answer_length=60)

@@ -162,6 +162,7 @@ def test_a_killed_run_ends_as_one_that_was_not(place, tmp_path, monkeypatch):
         train(recipe(place, **few | {"model.decoder_layers": 1}), tmp_path / "killed", progress=False)
 
 
+@pytest.mark.slow
 def test_loss_by_hand(place):
     built = job(place, num_steps=1, label_smoothing=0.1, **{"data.train": str(place / "few.jsonl")})
     task, params = built.task, built.init_params(jax.random.key(0))

@@ -225,6 +225,7 @@ def test_entities_cut_the_exact_text_a_hundred_thousand_times(tokenizers):
     check_texts(tokenizers, 100_000, seed=1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "sentencepiece"])
 def test_random_texts_through_a_model(tokenizers, kind):
     tagger = pipeline("tag", model_of(tokenizers[kind]), batch_size=64)
