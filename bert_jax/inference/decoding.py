@@ -152,7 +152,8 @@ def _nucleus(probabilities: jax.Array, top_p: float) -> jax.Array:
         total = jnp.where(bits >= higher, probabilities, 0).sum(axis=-1, keepdims=True)
         return jnp.where(total >= top_p, higher, least)
 
-    return bits >= jax.lax.fori_loop(0, 30, set_bit, jnp.zeros_like(bits[..., :1]))
+    least: jax.Array = jax.lax.fori_loop(0, 30, set_bit, jnp.zeros_like(bits[..., :1]))
+    return bits >= least
 
 
 class _Beams(NamedTuple):

@@ -41,7 +41,7 @@ def words_begin(text: str, pieces: Pieces, tokenizer: Any) -> np.ndarray:
     """
     marks_words = getattr(tokenizer, "marks_continuations", False)
     goes_on = tokenizer.is_continuation[pieces.ids]
-    begins = ~goes_on
+    begins: np.ndarray = ~goes_on
     begins[:1] = True
     for i in np.flatnonzero(~begins):
         (start_before, end_before), start = pieces.ranges[i - 1], pieces.ranges[i, 0]
@@ -100,7 +100,8 @@ def _word_scores(scores: np.ndarray, starts: np.ndarray, strategy: str) -> np.nd
         surest = scores.max(axis=1)
         ends = np.append(starts[1:], len(scores))
         return scores[[start + surest[start:end].argmax() for start, end in zip(starts, ends, strict=True)]]
-    return scores[starts]
+    first: np.ndarray = scores[starts]
+    return first
 
 
 def _marks(labels: Sequence[str]) -> list[tuple[int, str]]:

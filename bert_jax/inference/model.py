@@ -179,7 +179,8 @@ class PretrainedModel:
         if normalize_embeddings:
             scaled = functools.partial(similarity.comparable, "cosine")
             found = list(map(scaled, found)) if isinstance(found, list) else scaled(found)
-        return found
+        vectors: np.ndarray = found
+        return vectors
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """Embed queries behind the model's prompt `query`, if it has one; options as for `encode`."""

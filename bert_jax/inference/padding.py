@@ -55,7 +55,8 @@ def _padded_length(size: int, config: BertConfig) -> int:
         return bucket(size, _SHORTEST)
     if size <= config.attention.longest_full:
         return min(bucket(size, _SHORTEST), config.attention.longest_full)
-    return -(-size // config.setting("block_size")) * config.setting("block_size")
+    block: int = config.setting("block_size")
+    return -(-size // block) * block
 
 
 def pad_inputs(

@@ -33,7 +33,7 @@ class _Program(NamedTuple):
     jax_options: tuple[Any, ...]
 
 
-_programs: dict[_Program, Any] = {}
+_programs: dict[_Program, Callable[[Params, Mapping[str, np.ndarray]], Output]] = {}
 
 
 def compile_forward(
@@ -169,4 +169,4 @@ def _forward_named(name: str) -> Any:
     return jax.jit(forward, static_argnames=("bert", "fields", "output_hidden_states", "output_attentions"))
 
 
-_forward = _forward_named("forward")
+_forward: Callable[..., Output] = _forward_named("forward")

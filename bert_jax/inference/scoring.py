@@ -12,6 +12,7 @@ from bert_jax.config import BertConfig
 _NEGATIONS = ("not", "non", "no", "un", "ir", "in", "im", "dis")
 _OPPOSITES = {("yes", "no"), ("true", "false"), ("positive", "negative"), ("pos", "neg"), ("1", "0"), ("good", "bad"),
               ("entailment", "contradiction"), ("same", "different"), ("match", "mismatch")}  # fmt: skip
+_Float64 = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -19,14 +20,15 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return np.exp(log_softmax(logits))
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
+def log_softmax(logits: np.ndarray) -> _Float64:
     """float64 logarithms of the probabilities over the last axis."""
     exact = logits.astype(np.float64)
-    shifted = exact - exact.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    exact -= exact.max(axis=-1, keepdims=True)
+    exact -= np.log(np.exp(exact).sum(axis=-1, keepdims=True))
+    return exact
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
+def sigmoid(x: _Float64) -> np.ndarray:
     """Return 1 / (1 + exp(-x)) without overflow, and without rounding small values to 0."""
     return np.exp(-np.logaddexp(0, -x))
 
@@ -34,7 +36,8 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def _gelu(x: np.ndarray) -> np.ndarray:
     from scipy import special  # slow to import
 
-    return x * 0.5 * (1 + special.erf(x / math.sqrt(2)))
+    y: np.ndarray = x * 0.5 * (1 + special.erf(x / math.sqrt(2)))
+    return y
 
 
 # Activations of torch.nn in float64, by the names of `bert_jax.config.values.LAYER_ACTIVATIONS`, and softmax.

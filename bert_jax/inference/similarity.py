@@ -11,7 +11,8 @@ _TOKENS_COMPARED = 1 << 16  # tokens of documents that are multiplied with a que
 
 def normalize_vectors(vectors: np.ndarray) -> np.ndarray:
     """Scale vectors `[..., D]` to unit length; a zero vector stays zero."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    unit: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    return unit
 
 
 def similarities(name: str, first: Any, second: Any) -> np.ndarray:
@@ -46,34 +47,39 @@ def comparable(name: str, vectors: Any) -> Any:
 
 def compare(name: str, first: Any, second: Any) -> np.ndarray:
     """Return the similarities `[N, M]` of `comparable` vectors; see `similarities`."""
+    scores: np.ndarray
     if _is_sparse(first):
         if name in ("cosine", "dot"):
-            return (first @ second.T).toarray()
+            scores = (first @ second.T).toarray()
+            return scores
         first, second = first.toarray(), second.toarray()
     match name:
         case "cosine" | "dot":
-            return first @ second.T
+            scores = first @ second.T
         case "euclidean":  # in float64, since the distance of similar vectors is a difference of large numbers
             a, b = first.astype(np.float64), second.astype(np.float64)
             squares = np.square(a).sum(-1)[:, None] + np.square(b).sum(-1) - 2 * a @ b.T
-            return -np.sqrt(np.maximum(squares, 0)).astype(np.float32)
+            scores = -np.sqrt(np.maximum(squares, 0)).astype(np.float32)
         case _:
             rows = [-np.abs(second - vector).sum(-1) for vector in first]
-            return np.stack(rows) if rows else np.zeros((0, len(second)), np.float32)
+            scores = np.stack(rows) if rows else np.zeros((0, len(second)), np.float32)
+    return scores
 
 
 def pair_similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the similarities `[N]`, float64, of the i-th vectors of `first` and `second`, `[N, D]` each."""
     first, second = first.astype(np.float64), second.astype(np.float64)
+    scores: np.ndarray
     match name:
         case "cosine":
-            return (normalize_vectors(first) * normalize_vectors(second)).sum(-1)
+            scores = (normalize_vectors(first) * normalize_vectors(second)).sum(-1)
         case "dot":
-            return (first * second).sum(-1)
+            scores = (first * second).sum(-1)
         case "euclidean":
-            return -np.linalg.norm(first - second, axis=-1)
+            scores = -np.linalg.norm(first - second, axis=-1)
         case _:
-            return -np.abs(first - second).sum(-1)
+            scores = -np.abs(first - second).sum(-1)
+    return scores
 
 
 def max_similarities(name: str, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> np.ndarray:

@@ -67,7 +67,8 @@ def by_fused(
     form, words = fused_form(mask, config, batch, words, compute)
     rows, columns, by_head = ("batch", None), ("batch", None, "heads"), ("batch", "heads", None)
     run = mapped(functools.partial(fused.fused_attention, form), (*[columns] * 3, rows, rows, by_head), columns)
-    return run(*projected, *mask.ids(batch, length), words)
+    context: jax.Array = run(*projected, *mask.ids(batch, length), words)
+    return context
 
 
 def fused_form(
@@ -80,17 +81,18 @@ def fused_form(
     return fused.Form(config.head_size, compute.dtype, rate, mask.window), words
 
 
-def by_splash(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
+def by_splash(mask: AttentionMask, query: jax.Array, key: jax.Array, value: jax.Array, compute: Compute) -> jax.Array:
     """Compute attention on a TPU by the splash kernel, `[B, N, S, H]` as each argument."""
     batch, _, length, _ = query.shape
     rows, heads = ("batch", None), ("batch", "heads", None, None)
     run = mapped(functools.partial(splash.splash_attention, window=mask.window), (*[heads] * 3, rows), heads)
     # Padding attends to padding, and in the other backends to tokens; outputs of padding are not used.
     _, ids = mask.ids(batch, length)
-    return run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
+    context: jax.Array = run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
+    return context
 
 
-def by_cudnn(mask: AttentionMask, query, key, value, compute: Compute) -> jax.Array:
+def by_cudnn(mask: AttentionMask, query: jax.Array, key: jax.Array, value: jax.Array, compute: Compute) -> jax.Array:
     """Compute attention on a GPU by cuDNN, `[B, S, N, H]` as each argument."""
     length = query.shape[1]
     seen = mask.seen(length)

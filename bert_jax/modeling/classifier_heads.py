@@ -42,9 +42,9 @@ class SequenceClassifier(Head):
         else:
             first = first_tokens(x, encoded.inputs.cls_positions)
         if rate := encoded.classifier_dropout if config.heads.drop_before_summary else config.heads.pooler_dropout:
-            key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
-            first = dropout(first, rate, key)
-        return encoded.module.summary(first, encoded.compute)
+            first = dropout(first, rate, None if dropout_key is None else jax.random.fold_in(dropout_key, 1))
+        summary: jax.Array = encoded.module.summary(first, encoded.compute)
+        return summary
 
     @staticmethod
     def _is_late(encoded: HeadInputs) -> bool:

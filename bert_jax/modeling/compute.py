@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -123,14 +123,14 @@ def _bfloat16_matmul(form: _Form, x: jax.Array, kernel: jax.Array) -> jax.Array:
     return _bfloat16_matmul_forward(form, x, kernel)[0]
 
 
-def _bfloat16_matmul_forward(form: _Form, x: jax.Array, kernel: jax.Array):
+def _bfloat16_matmul_forward(form: _Form, x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     x, kernel = x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)
     y = _dot(x, kernel, [-1], [1 if form.transposed else 0], preferred_element_type=form.result)
     return y, (x, kernel)
 
 
-def _bfloat16_matmul_backward(form: _Form, residuals, cotangent: jax.Array):
-    x, kernel = residuals
+def _bfloat16_matmul_backward(form: _Form, saved: tuple[jax.Array, ...], cotangent: jax.Array) -> tuple[jax.Array, ...]:
+    x, kernel = saved
     cotangent = cotangent.astype(jnp.bfloat16)
     x_gradient = _dot(cotangent, kernel, [-1], [0 if form.transposed else 1], preferred_element_type=form.x)
     a, b = (cotangent, x) if form.transposed else (x, cotangent)
@@ -145,7 +145,7 @@ def _bfloat16_matmul_backward(form: _Form, residuals, cotangent: jax.Array):
 _bfloat16_matmul.defvjp(_bfloat16_matmul_forward, _bfloat16_matmul_backward)
 
 
-def checkpointed(function, compute: Compute):
+def checkpointed(function: Callable[..., Any], compute: Compute) -> Callable[..., Any]:
     """Wrap `function` in `jax.checkpoint` by `compute.remat`."""
     if compute.remat == "none":
         return function

@@ -5,7 +5,7 @@ keys and values of earlier tokens in a cache (`decode_step`).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ def decode(
     plan = AttentionPlan("xla", AttentionMask(), causal)
     stacked, merge = _layers(module)
 
-    def run(x: jax.Array, of_layer: tuple) -> tuple[jax.Array, None]:
+    def run(x: jax.Array, of_layer: tuple[Any, ...]) -> tuple[jax.Array, None]:
         (layer, cross), key = merge(of_layer[0]), of_layer[1]
         drops = (None,) * 5 if key is None else jax.random.split(key, 5)
         x, _, _ = layer.attention(x, plan, None, (drops[0], drops[1]), compute)
@@ -82,7 +82,8 @@ def decode(
 def output_logits(bert: Bert, params: Params, x: jax.Array) -> jax.Array:
     """Return float32 logits of the next token, `[..., D] -> [..., V]`."""
     module = merge_params(bert, params)
-    return module.mlm.logits(x, module.embeddings.word_embeddings.table(), bert.compute)
+    logits: jax.Array = module.mlm.logits(x, module.embeddings.word_embeddings.table(), bert.compute)
+    return logits
 
 
 def output_losses(
@@ -118,7 +119,7 @@ def start_cache(
     """Return the cache before the first token, with room for `length` tokens of each of `beams` beams."""
     stacked, merge = _layers(merge_params(bert, params))
 
-    def project(of_layer) -> KeysValues:
+    def project(of_layer: tuple[Any, ...]) -> KeysValues:
         return merge(of_layer)[1].project(states, bert.compute)
 
     source = jax.lax.map(project, stacked)
@@ -154,7 +155,7 @@ def decode_step(
     stacked, merge = _layers(module)
     texts = cache.source[0].shape[1]
 
-    def run(carry: tuple[jax.Array, KeysValues], of_layer: tuple) -> tuple[tuple[jax.Array, KeysValues], None]:
+    def run(carry: tuple[jax.Array, KeysValues], of_layer: Any) -> tuple[tuple[jax.Array, KeysValues], None]:
         (x, own), (leaves, number, source) = carry, of_layer
         layer, cross = merge(leaves)
         block = layer.attention
@@ -176,7 +177,7 @@ def decode_step(
     return logits, cache._replace(own=own)
 
 
-def _layers(module) -> tuple[tuple, Callable[[tuple], _Layer]]:
+def _layers(module: Any) -> tuple[tuple[Any, ...], Callable[[tuple[Any, ...]], _Layer]]:
     """Return the stacked parameters of the layers, and a function from those of one layer to its modules."""
     layer_graph, layers = nnx.split(module.encoder.layers)
     cross_graph, blocks = nnx.split(module.cross_attention)

@@ -6,6 +6,7 @@ section 3.3.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +118,8 @@ class Electra:
     def generator_params(self, params: Params) -> Params:
         """Return the generator's parameters as a canonical tree, with the shared embeddings."""
         if self.embedding_sharing != "es":
-            return params["generator"]
+            generator: Params = params["generator"]
+            return generator
         of_both = params["discriminator"]["embeddings"]
         shared = {name: part for name, part in of_both.items() if name not in self._not_shared}
         own = params["generator"].get("embeddings", {})
@@ -125,7 +127,7 @@ class Electra:
 
     def discriminator_params(self, params: Params) -> Params:
         """Return the discriminator's parameters as a canonical tree, without a gradient in those of the generator."""
-        discriminator = params["discriminator"]
+        discriminator: Params = params["discriminator"]
         if self.embedding_sharing != "gdes":
             return discriminator
         tables = self._tables(params["generator"])
@@ -217,4 +219,5 @@ def generator_config(config: BertConfig, size: float, layers: int = 0) -> BertCo
 def _put(positions: jax.Array, x: jax.Array, values: jax.Array) -> jax.Array:
     """Return `x [B, S]` with `values [B, P]` at `positions [B, P]`; values at position S are dropped."""
     # Row by row, so that a batch that is split over devices stays split.
-    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(x, positions, values)
+    put: Callable[..., jax.Array] = jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))
+    return put(x, positions, values)

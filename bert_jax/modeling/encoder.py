@@ -54,7 +54,7 @@ class Encoder(nnx.Module):
         options: Options,
         at: Positions | None = None,
         position_ids: jax.Array | None = None,  # [B, S]
-    ) -> tuple[jax.Array, tuple | None, tuple | None, tuple | None]:
+    ) -> tuple[jax.Array, tuple[Any, ...] | None, tuple[Any, ...] | None, tuple[Any, ...] | None]:
         """Return the last hidden state; all `L + 1` hidden states, `L` attention maps and `L` projections, or None.
 
         With `at`, the last layer computes only these P positions if layers are unrolled: the last hidden state is

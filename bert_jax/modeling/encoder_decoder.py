@@ -109,7 +109,8 @@ class EncoderDecoder:
 
     def abstract_params(self) -> Params:
         """Return the tree of `init` with `jax.ShapeDtypeStruct` leaves."""
-        return jax.eval_shape(self.init, jax.random.key(0))
+        params: Params = jax.eval_shape(self.init, jax.random.key(0))
+        return params
 
     def encode(
         self,

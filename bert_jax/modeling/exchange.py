@@ -31,10 +31,10 @@ def exchanged(params: Any, pattern: str, compute: Compute) -> Any:
 
     def exchange(path: Any, leaf: jax.Array) -> jax.Array:
         path = path[:-1] if getattr(path[-1], "name", "") == "value" else path  # a layer of NNX
-        if not re.search(f"{pattern}$", parameter_sharding.parameter_name(path)):
-            return leaf
-        axes = parameter_sharding.logical_axes(path, leaf.ndim)
-        return checkpoint_name(sharding.gather(leaf.astype(compute.reduce_dtype), axes), GATHERED)
+        if re.search(f"{pattern}$", parameter_sharding.parameter_name(path)):
+            axes = parameter_sharding.logical_axes(path, leaf.ndim)
+            leaf = checkpoint_name(sharding.gather(leaf.astype(compute.reduce_dtype), axes), GATHERED)
+        return leaf
 
     return jax.tree_util.tree_map_with_path(exchange, params)
 

@@ -65,9 +65,7 @@ def apply(bert: ModelSpec, params: Params, inputs: Inputs, options: Options) -> 
     mask = AttentionMask.of(inputs.attention_mask, inputs.segment_ids)
     mask = kind_of_attention(config).mask_of(mask, config, bert.head, inputs)
     plans = _attention_plans(bert, mask, inputs, options)
-    at = None
-    if not options.reads_states:
-        at, inputs = _of_last_layer(bert, inputs)
+    at, inputs = (None, inputs) if options.reads_states else _of_last_layer(bert, inputs)
     x = module.embeddings(inputs, mask, keys[0], compute)
     x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], compute, options, at, inputs.position_ids)
     has_first = at is None or bert.head != "masked_lm"  # whose last layer may compute masked positions alone
@@ -101,7 +99,8 @@ def embed_hidden_state(
     x = module.encoder.layer_norm(hidden_state) if hasattr(module.encoder, "layer_norm") else hidden_state
     inputs = Inputs(jnp.zeros(x.shape[:2], jnp.int32), attention_mask)
     encoded = HeadInputs(bert.head, bert.config, bert.compute, module, inputs, x)
-    return head_of(bert.config, bert.head)(encoded)["sentence_embedding"]
+    embeddings: jax.Array = head_of(bert.config, bert.head)(encoded)["sentence_embedding"]
+    return embeddings
 
 
 def positions_read(bert: ModelSpec) -> Read | None:
@@ -154,6 +153,6 @@ def merge_params(bert: ModelSpec, params: Params) -> _Module:
 
 
 @functools.lru_cache(maxsize=64)
-def _skeleton(config: BertConfig, head: str):
+def _skeleton(config: BertConfig, head: str) -> tuple[nnx.GraphDef[_Module], Any]:
     """Return the NNX graph and the abstract state of a model; cached, so that each model is traced once."""
     return nnx.split(nnx.eval_shape(lambda: _Module(config, head, rngs=nnx.Rngs(params=jax.random.key(0)))))

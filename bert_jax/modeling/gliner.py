@@ -73,6 +73,7 @@ class LstmCell(nnx.Module):
 
         projected = self.input(x, compute).swapaxes(0, 1)
         start = jnp.zeros((x.shape[0], projected.shape[-1] // 4), projected.dtype)
+        outputs: jax.Array
         _, outputs = jax.lax.scan(step, (start, start), (projected, is_word.T[..., None]), reverse=reverse)
         return outputs.swapaxes(0, 1)
 

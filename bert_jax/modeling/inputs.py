@@ -46,7 +46,7 @@ class Inputs:
 
     def with_choices_as_rows(self) -> "Inputs":
         """Return the inputs `[B, K, S]` of multiple choice as `[B * K, S]`."""
-        return jax.tree.map(lambda array: array.reshape(-1, array.shape[-1]), self)
+        return Inputs(**jax.tree.map(lambda array: array.reshape(-1, array.shape[-1]), vars(self)))
 
 
 @dataclasses.dataclass(frozen=True)

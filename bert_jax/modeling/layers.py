@@ -5,7 +5,7 @@ import contextvars
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from bert_jax.modeling.exchange import look_up
 from bert_jax.sharding import constrain
 
 if TYPE_CHECKING:
-    from bert_jax.modeling.quantized import Quantizer
+    from bert_jax.modeling.quantized import QuantizedParameter, Quantizer
 
 
 def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
@@ -25,7 +25,7 @@ def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
     return jax.nn.initializers.truncated_normal(config.initializer_range)
 
 
-def _is_quantized(parameter: Any) -> bool:
+def _is_quantized(parameter: Any) -> "TypeGuard[QuantizedParameter]":
     """Return whether a parameter is a `bert_jax.modeling.quantized.QuantizedParameter` in place of an `nnx.Param`."""
     return isinstance(parameter, nnx.Module)
 

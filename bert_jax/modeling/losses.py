@@ -1,6 +1,7 @@
 """Cross entropy in float32, from logits or over a vocabulary without ever holding all logits; and sampling."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,20 +52,21 @@ def vocabulary_cross_entropy_and_samples(
 
     No gradient flows through the samples. They do not depend on how tokens are split over parts or devices.
     """
-    return _losses(compute, x, labels, jax.random.bits(key, (*labels.shape, 2), jnp.uint32), table, bias)
+    losses, right, ids = _losses(compute, x, labels, jax.random.bits(key, (*labels.shape, 2), jnp.uint32), table, bias)
+    return losses, right, ids
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _losses(compute: Compute, x, labels, words, table, bias):
+def _losses(compute: Compute, x: Any, labels: Any, words: Any, table: Any, bias: Any) -> Any:
     return _in_parts(compute, x, labels, words, table, bias, with_gradient=False)[:3]
 
 
-def _losses_forward(compute: Compute, x, labels, words, table, bias):
+def _losses_forward(compute: Compute, x: Any, labels: Any, words: Any, table: Any, bias: Any) -> Any:
     *results, gradient = _in_parts(compute, x, labels, words, table, bias, with_gradient=True)
     return tuple(results), (x, table, bias, gradient)
 
 
-def _losses_backward(compute: Compute, residuals, cotangents):
+def _losses_backward(compute: Compute, residuals: tuple[jax.Array, ...], cotangents: tuple[jax.Array, ...]) -> Any:
     x, table, bias, gradient = residuals  # the last [parts, B / parts, P, V]
     # A token's cotangent scales its row of the small factors instead of its row of the large one.
     scale = split_rows(cotangents[0][..., None], len(gradient))
@@ -78,7 +80,7 @@ def _losses_backward(compute: Compute, residuals, cotangents):
 _losses.defvjp(_losses_forward, _losses_backward)
 
 
-def _in_parts(compute: Compute, x, labels, words, table, bias, with_gradient: bool):
+def _in_parts(compute: Compute, x: Any, labels: Any, words: Any, table: Any, bias: Any, with_gradient: bool) -> Any:
     """Compute losses, correctness, samples and gradients part by part.
 
     Returns:
@@ -87,10 +89,9 @@ def _in_parts(compute: Compute, x, labels, words, table, bias, with_gradient: bo
     """
     table = constrain(table.astype(compute.dtype), "vocab", None)  # gathered once, outside of the loop
 
-    def part(_, rows):
+    def part(_: None, rows: Any) -> tuple[None, Any]:
         x, labels, words = rows
-        logits = matmul(x, table, compute, transposed=True, dtype=jnp.float32) + bias
-        logits = constrain(logits, "batch", None, "vocab")
+        logits = constrain(matmul(x, table, compute, transposed=True, dtype=jnp.float32) + bias, "batch", None, "vocab")
         losses, right = cross_entropy(logits, labels)
         samples = None if words is None else _sample(logits, words)
         if not with_gradient:

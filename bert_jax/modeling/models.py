@@ -35,7 +35,8 @@ class Bert(ModelSpec):
 
     def abstract_params(self) -> Params:
         """Return the tree of `init` with `jax.ShapeDtypeStruct` leaves."""
-        return jax.eval_shape(self.init, jax.random.key(0))
+        params: Params = jax.eval_shape(self.init, jax.random.key(0))
+        return params
 
     def apply(self, params: Params, *arrays: jax.Array | None, **named: Any) -> BertOutput:
         """Run the forward pass; a pure function, to be jitted by the caller.

@@ -24,6 +24,7 @@ from bert_jax.config.quantization import Quantization
 from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute, matmul
 
+_Arrays = tuple[jax.Array, ...]
 _LARGEST_INT8 = 127.5  # 127 and a half: values up to it are rounded to 127
 
 
@@ -61,7 +62,8 @@ class Quantizer:
         """Return the float32 kernel or table: the quantized values times their scales."""
         import qwix
 
-        return qwix.dequantize(self._qarray(values))
+        weights: jax.Array = qwix.dequantize(self._qarray(values))
+        return weights
 
     def rounded(self, x: jax.Array) -> jax.Array:
         """Quantize and dequantize a kernel or table; the gradient is that of the identity (straight-through)."""
@@ -85,7 +87,9 @@ class Quantizer:
             return matmul(x, self.dequantize(values), compute)
         rows = x.reshape(-1, x.shape[-1]) if compute.on_cpu else x
         axes = (((rows.ndim - 1,), (0,)), ((), ()))
-        y = qwix.dot_general(self.quantize_inputs(rows, values.get("input_scale")), self._qarray(values), axes)
+        y: jax.Array = qwix.dot_general(
+            self.quantize_inputs(rows, values.get("input_scale")), self._qarray(values), axes
+        )
         return y.reshape(*x.shape[:-1], y.shape[-1]).astype(compute.activation_dtype)
 
     def rounded_inputs(self, x: jax.Array) -> jax.Array:
@@ -132,7 +136,7 @@ def _straight_through(function: Callable[[jax.Array], jax.Array], x: jax.Array) 
 
 
 @_straight_through.defjvp
-def _straight_through_jvp(function, primals, tangents):
+def _straight_through_jvp(function: Callable[..., jax.Array], primals: _Arrays, tangents: _Arrays) -> Any:
     return function(*primals), tangents[0]
 
 
@@ -142,7 +146,7 @@ def _observed(x: jax.Array, scale: jax.Array) -> jax.Array:
     return x
 
 
-def _observed_backward(x, cotangent):
+def _observed_backward(x: jax.Array, cotangent: jax.Array) -> _Arrays:
     return cotangent, (jnp.abs(x.astype(jnp.float32)).max() / _LARGEST_INT8)[None]
 
 
@@ -213,7 +217,7 @@ def quantize_params(params: dict[str, Any], quantization: Quantization) -> dict[
 def dequantize_params(params: dict[str, Any], quantization: Quantization) -> dict[str, Any]:
     """Return the canonical tree with float32 parameters in place of quantized ones."""
     if "scale" in params and ("quantized" in params or "packed" in params):
-        return _dequantized(Quantizer(quantization), params)  # type: ignore[return-value]
+        return _dequantized(Quantizer(quantization), params)  # type: ignore[no-any-return]
     return {
         name: dequantize_params(value, quantization) if isinstance(value, dict) else value
         for name, value in params.items()

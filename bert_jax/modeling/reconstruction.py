@@ -7,6 +7,7 @@ and keys would change nothing, so there are none.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -114,7 +115,7 @@ def reconstruction_losses(
     layer_graph, layers = nnx.split(module.encoder.layers)
     cross_graph, blocks = nnx.split(own.cross_attention)
 
-    def run(x: jax.Array, stacked: tuple) -> tuple[jax.Array, None]:
+    def run(x: jax.Array, stacked: tuple[Any, ...]) -> tuple[jax.Array, None]:
         layer, block = nnx.merge(layer_graph, stacked[0]), nnx.merge(cross_graph, stacked[1])
         of_layer = (None,) * 5 if stacked[2] is None else jax.random.split(stacked[2], 5)
         x, _, _ = layer.attention(x, plan, None, (of_layer[0], of_layer[1]), compute)
@@ -123,7 +124,8 @@ def reconstruction_losses(
 
     of_layers = None if keys[1] is None else jax.random.split(keys[1], config.num_hidden_layers)
     x, _ = jax.lax.scan(checkpointed(run, compute), x, (layers, blocks, of_layers))
-    return own.mlm.losses(x, labels, module.embeddings.word_embeddings.table(), compute)
+    losses, right = own.mlm.losses(x, labels, module.embeddings.word_embeddings.table(), compute)
+    return losses, right
 
 
 def _merged(config: BertConfig, decoder: Params) -> _Decoder:

@@ -36,12 +36,12 @@ def splade(
     table = constrain(table, "vocab", None)  # gathered once, outside of the loop; in float32, as its gradient's sum is
     summed, twice = "sum" in pooling, pooling.endswith("log1p")
 
-    def weights(logits):
+    def weights(logits: jax.Array) -> jax.Array:
         found = jnp.log1p(jax.nn.relu(logits))
         return jnp.log1p(found) if twice else found
 
     @jax.checkpoint
-    def part(_, rows):
+    def part(_: None, rows: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
         x, mask = rows
         logits = matmul(x, table, compute, transposed=True, dtype=jnp.float32) + bias
         logits = constrain(jnp.where(mask[..., None] > 0, logits, 0.0), "batch", None, "vocab")

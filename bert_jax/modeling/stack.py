@@ -42,7 +42,7 @@ class LayerParams:
         """Return `count` layers' rows of what `slice` returned; the first is that of the layer `start`."""
         return unstack(count, rows)
 
-    def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef, ArrayTree]:
+    def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef[Any], ArrayTree]:
         """Return the graph and the parameters of the i-th layer, or of one of its kind, from its row."""
         return self.graph, row
 

@@ -14,7 +14,7 @@ OPTIMIZERS: Registry[Any] = Registry(
     {name: f"{_MODULE}.optimizers.{name}" for name in ("adamw", "lamb", "adafactor")}
     | {"muon": f"{_MODULE}.muon.muon"},
 )
-SCHEDULES: Registry[Callable[[float, int, int], Any]] = Registry(
+SCHEDULES: Registry[Callable[[float, int, int], Callable[[Any], Any]]] = Registry(
     f"{_MODULE}.register_schedule",
     {
         name: f"{_MODULE}.schedules.{name}"

@@ -10,7 +10,7 @@ import io
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from etils.epath.gpath import PosixGPath
@@ -43,6 +43,7 @@ class Path(PosixGPath):
     of one line.
     """
 
+    __truediv__: Callable[[Any, PathLike], Self]  # `PosixGPath` has no types
     if not hasattr(PosixGPath, "with_segments"):  # Python 3.11
 
         def __new__(cls, *parts: PathLike) -> Self:

@@ -74,7 +74,7 @@ class BestMetric:
 
 
 @dataclasses.dataclass(frozen=True)
-class _KeepBest(PreservationPolicy):
+class _KeepBest(PreservationPolicy):  # type: ignore[misc]
     """Policy that keeps the best checkpoint.
 
     Orbax's own policy reads the metrics when the manager opens, where a damaged metrics file would be an error.

@@ -144,7 +144,7 @@ class Checkpoints:
 
     def preempted(self, step: int) -> bool:
         """Return whether any host has received SIGTERM; the result is the same on all hosts at the same step."""
-        return self._manager.reached_preemption(step)
+        return bool(self._manager.reached_preemption(step))
 
     def steps(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""
@@ -217,7 +217,8 @@ class Checkpoints:
             time.sleep(attempt)
         if int(_checksum(saved["state"])) != int(saved["checksum"]):
             raise UnreadableError(f"checkpoint {where} is damaged (its checksum differs)")
-        return saved["state"]
+        state: State = saved["state"]
+        return state
 
     def _open(self) -> ocp.CheckpointManager:
         policies: list[PreservationPolicy] = [LatestN(self._keep)]
@@ -377,8 +378,7 @@ def _worst_of_hosts(code: int) -> int:
 def _first_line(error: BaseException) -> str:
     """Return the first line of an error's message, without TensorStore's notes in brackets."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
-    line = line.partition(" See full TensorStore details")[0].partition(" [")[0]
-    return line[:300]
+    return line.partition(" See full TensorStore details")[0].partition(" [")[0][:300]
 
 
 @jax.jit
@@ -387,7 +387,7 @@ def _checksum(state: State) -> jax.Array:
 
     A sum modulo 2^32 does not depend on the order, so the checksum does not depend on the sharding of the state.
     """
-    total = jnp.uint32(0)
+    total: jax.Array = jnp.uint32(0)
     for i, leaf in enumerate(jax.tree.leaves(state)):
         words = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
         total += jnp.uint32(2 * i + 1) * jnp.sum(words, dtype=jnp.uint32)

@@ -172,10 +172,10 @@ def forward_flops(
 def _keys(config: BertConfig, window: int | None, length: int) -> float:
     """Return the mean number of keys that a query attends to, global tokens aside."""
     if config.attention.longest_full is not None and length > config.attention.longest_full:
-        ends = 2 * config.setting("block_size")
-        return (
-            (length - ends) * (5 + config.setting("num_random_blocks")) * config.setting("block_size") + ends * length
-        ) / length
+        size: int = config.setting("block_size")
+        num_random_blocks: int = config.setting("num_random_blocks")
+        ends = 2 * size
+        return ((length - ends) * (5 + num_random_blocks) * size + ends * length) / length
     return length if window is None else min(length, 2 * window + 1)
 
 

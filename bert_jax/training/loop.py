@@ -198,9 +198,7 @@ class _Run:
         self.start = int(self.state.step) if restored else 0
         stop.saved = self.start if restored else None
         self.best = self.checkpoints.best() if restored and self.best_metric else None
-        self.log = None
-        if jax.process_index() == 0:
-            self.log = MetricsLog(workdir, self.start, recipe.wandb, recipe.to_dict())
+        self.log = MetricsLog(workdir, self.start, recipe.wandb, recipe.to_dict()) if jax.process_index() == 0 else None
         self.bar = Bar(job.num_steps, self.start, progress, self.timer)
         if self.log is not None and not self.log.has_events:
             self.bar.say("no TensorBoard files without tensorboardX: pip install tensorboardX")
@@ -324,12 +322,10 @@ class _Run:
 
     def _tokens_seen(self) -> int:
         """Return the number of tokens in the steps before this call, from the log."""
-        counts = (
-            [line["train/tokens_seen"] for line in self.log.lines if "train/tokens_seen" in line] if self.log else []
-        )
-        return int(counts[-1]) if counts else 0
+        seen = [line["train/tokens_seen"] for line in self.log.lines if "train/tokens_seen" in line] if self.log else []
+        return int(seen[-1]) if seen else 0
 
-    def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager:
+    def _compiling(self, batch: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
         """Count the time of the block as compilation when it is the first with a batch of this shape."""
         shapes = tuple(sorted((name, array.shape) for name, array in batch.items()))
         if shapes in self.compiled:
@@ -353,7 +349,7 @@ class _Run:
         if not self.recipe.stop_after or self.best is None:
             return False
         _, step = self.best
-        stalled = done - step >= self.recipe.stop_after * self.recipe.eval_every
+        stalled: bool = done - step >= self.recipe.stop_after * self.recipe.eval_every
         if stalled:
             self.bar.say(f"stopped at step {done}: {self.best_metric} was best at step {step}")
         return stalled

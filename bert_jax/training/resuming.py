@@ -101,7 +101,10 @@ def _check_weights(saved: dict[str, Any], recipe: ConfigDict, done: int) -> None
 
 def _weights_of(recipe: Any, stage: int) -> list[float]:
     weights = plain(recipe.get("data", {}).get("mixture_weights") or ())
-    return weights[min(stage, len(weights) - 1)] if weights and isinstance(weights[0], list) else weights
+    weights_of_stage: list[float] = weights
+    if weights and isinstance(weights[0], list):
+        weights_of_stage = weights[min(stage, len(weights) - 1)]
+    return weights_of_stage
 
 
 def plain(value: Any) -> Any:

@@ -68,7 +68,8 @@ def wsd(peak: float, num_steps: int, warmup_steps: int) -> Schedule:
 
 def _after_warmup(peak: float, warmup_steps: int, schedule: Schedule) -> Schedule:
     warmup = optax.linear_schedule(0.0, peak, max(1, warmup_steps))
-    return optax.join_schedules([warmup, schedule], [warmup_steps])
+    joined: Schedule = optax.join_schedules([warmup, schedule], [warmup_steps])
+    return joined
 
 
 def _after(num_steps: int, warmup_steps: int) -> int:

@@ -35,7 +35,8 @@ InitParams = Callable[[jax.Array], Any]
 
 def abstract_state(init_params: InitParams, optimizer: optax.GradientTransformation) -> State:
     """Return the shapes and dtypes of the state."""
-    return jax.eval_shape(lambda: _fresh(init_params, optimizer, 0))
+    state: State = jax.eval_shape(lambda: _fresh(init_params, optimizer, 0))
+    return state
 
 
 def init_state(
@@ -49,7 +50,8 @@ def init_state(
     def make(*given: Any) -> State:
         return _fresh(lambda key: init_params(key, *given), optimizer, seed)
 
-    return jax.jit(make, out_shardings=shardings)(*given)
+    state: State = jax.jit(make, out_shardings=shardings)(*given)
+    return state
 
 
 def initial_state(
@@ -84,9 +86,8 @@ def initial_state(
 
         return jax.tree.map(choose, job.init_params(key), pretrained)
 
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
     pretrained = jax.tree_util.tree_map_with_path(place, like.params)
-    return init_state(init_params, optimizer, seed, shardings, pretrained)
+    return init_state(init_params, optimizer, seed, jax.tree.map(lambda leaf: leaf.sharding, like), pretrained)
 
 
 def _fresh(init_params: InitParams, optimizer: optax.GradientTransformation, seed: int) -> State:

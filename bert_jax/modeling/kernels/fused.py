@@ -9,6 +9,7 @@ It drops the same elements as plain XLA, since both hash the same words (`bert_j
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,11 +66,11 @@ def fused_attention(
     return context
 
 
-def _fused_forward(form: Form, *arguments: jax.Array):
+def _fused_forward(form: Form, *arguments: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     return fused_attention(form, *arguments), arguments
 
 
-def _fused_backward(form: Form, arguments, cotangent: jax.Array):
+def _fused_backward(form: Form, arguments: tuple[jax.Array, ...], cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
     query, key, value, query_ids, key_ids, words = arguments
     operands = [query, key, value, cotangent.astype(form.dtype)]
     return *_call(form, _backward, operands, query_ids, key_ids, words), None, None, None
@@ -78,7 +79,9 @@ def _fused_backward(form: Form, arguments, cotangent: jax.Array):
 fused_attention.defvjp(_fused_forward, _fused_backward)
 
 
-def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.Array]:
+def _call(
+    form: Form, kernel: Any, operands: list[jax.Array], query_ids: jax.Array, key_ids: jax.Array, words: jax.Array
+) -> list[jax.Array]:
     """Run a kernel over (batch, groups of heads, blocks of queries)."""
     batch, length, size = operands[0].shape
     width = max(form.head_size, LANES)
@@ -87,7 +90,7 @@ def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.A
     by_query = pl.BlockSpec((None, rows, width), lambda b, group, i: (b, i, group))
     whole = pl.BlockSpec((None, length, width), lambda b, group, i: (b, 0, group))
     backward = kernel is _backward
-    return pl.pallas_call(
+    results: list[jax.Array] = pl.pallas_call(
         functools.partial(kernel, form),
         grid=(batch, size // width, length // rows),
         in_specs=[
@@ -107,6 +110,7 @@ def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.A
         ),
         name="fused_attention_backward" if backward else "fused_attention",
     )(query_ids[..., None], key_ids[:, None], words.reshape(batch, -1, heads, 2), *operands)
+    return results
 
 
 def _rows(form: Form, length: int) -> int:
@@ -115,8 +119,9 @@ def _rows(form: Form, length: int) -> int:
     return max(n for n in range(32, length + 1, 32) if length % n == 0 and (n == 32 or n * length <= most))
 
 
-def _forward(form: Form, query_ids, key_ids, words, query, key, value, context) -> None:
+def _forward(form: Form, *blocks: Any) -> None:
     """Compute a block `[rows, width]` of the result."""
+    query_ids, key_ids, words, query, key, value, context = blocks
     seen = visible(form, query_ids, key_ids)
     results = []
     for head in range(words.shape[0]):
@@ -126,13 +131,12 @@ def _forward(form: Form, query_ids, key_ids, words, query, key, value, context) 
     context[...] = jnp.concatenate(results, axis=-1).astype(context.dtype)
 
 
-def _backward(
-    form: Form, query_ids, key_ids, words, query, key, value, cotangent, d_query, d_key, d_value, sum_key, sum_value
-) -> None:
+def _backward(form: Form, *blocks: Any) -> None:
     """Compute a block of the gradient of queries, and sum the gradients of keys and values over blocks in float32."""
+    query_ids, key_ids, words, query, key, value, cotangent, d_query, d_key, d_value, sum_key, sum_value = blocks
 
     @pl.when(pl.program_id(2) == 0)
-    def _():
+    def _() -> None:
         sum_key[...] = jnp.zeros_like(sum_key)
         sum_value[...] = jnp.zeros_like(sum_value)
 
@@ -150,12 +154,12 @@ def _backward(
     sum_value[...] += jnp.concatenate(by_value, axis=-1)
 
     @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
-    def _():
+    def _() -> None:
         d_key[...] = sum_key[...].astype(d_key.dtype)
         d_value[...] = sum_value[...].astype(d_value.dtype)
 
 
-def head_columns(form: Form, head: int, *blocks) -> list[jax.Array]:
+def head_columns(form: Form, head: int, *blocks: Any) -> list[jax.Array]:
     """Return the columns of a head in each block."""
     return [block[:, head * form.head_size : (head + 1) * form.head_size].astype(form.dtype) for block in blocks]
 
@@ -164,16 +168,16 @@ def scaled(form: Form, query: jax.Array) -> jax.Array:
     return query * jnp.asarray(form.head_size**-0.5, query.dtype)
 
 
-def visible(form: Form, query_ids, key_ids) -> jax.Array:
+def visible(form: Form, query_ids: Any, key_ids: Any) -> jax.Array:
     """Return bool `[rows, S]`: whether a query attends to a key."""
-    seen = query_ids[...] == key_ids[...]
+    seen: jax.Array = query_ids[...] == key_ids[...]
     if form.window is not None:
         row, column = _places(seen.shape, jnp.int32)
         seen &= abs(row - column) <= form.window
     return seen
 
 
-def _places(shape: tuple[int, ...], dtype) -> tuple[jax.Array, jax.Array]:
+def _places(shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> tuple[jax.Array, jax.Array]:
     """Return the positions of queries `[rows, 1]` and keys `[1, S]` for a block of scores `[rows, S]`."""
     rows, length = shape
     first = (pl.program_id(2) * rows).astype(dtype)
@@ -187,7 +191,9 @@ def probabilities_of(scores: jax.Array, seen: jax.Array) -> jax.Array:
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def score_gradient(form: Form, words, p: jax.Array, value, d_context) -> tuple[jax.Array, jax.Array]:
+def score_gradient(
+    form: Form, words: jax.Array, p: jax.Array, value: jax.Array, d_context: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Return the gradient of the scores `[rows, S]`, and the float32 one of the values, by the probabilities `p`."""
     drop = functools.partial(dropped, form, words)
     d_value = dot(drop(p).astype(form.dtype), d_context, 0, 0)
@@ -195,7 +201,7 @@ def score_gradient(form: Form, words, p: jax.Array, value, d_context) -> tuple[j
     return (p * (d_p - (p * d_p).sum(axis=-1, keepdims=True))).astype(form.dtype), d_value
 
 
-def dropped(form: Form, words, x: jax.Array) -> jax.Array:
+def dropped(form: Form, words: jax.Array, x: jax.Array) -> jax.Array:
     if form.rate == 0.0:
         return x
     return drop(x, bits_of_scores((words[:, :1], words[:, 1:]), *_places(x.shape, jnp.uint32)), form.rate)

@@ -41,4 +41,5 @@ def splash_attention(
     # The kernel's products take the default precision.
     exact = query.dtype == "float32"
     with jax.default_matmul_precision("highest") if exact else contextlib.nullcontext():
-        return jax.vmap(kernel)(query * head_size**-0.5, key, value, splash.SegmentIds(ids, ids))
+        context: jax.Array = jax.vmap(kernel)(query * head_size**-0.5, key, value, splash.SegmentIds(ids, ids))
+    return context

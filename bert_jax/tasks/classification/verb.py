@@ -59,7 +59,8 @@ def _classify(args: argparse.Namespace) -> None:
 
     def trained(pipe: Any, texts: list[str]) -> list[list[dict[str, Any]]]:
         how = {"truncation": args.long_texts == "cut", "windows": args.long_texts == "windows"}
-        return pipe(texts, top_k=None, **how, **_WINDOWS.values(args))
+        answers: list[list[dict[str, Any]]] = pipe(texts, top_k=None, **how, **_WINDOWS.values(args))
+        return answers
 
     if args.labels and args.long_texts:
         raise InputError("--long-texts: expected no --long-texts with --labels, which classifies pairs of texts")

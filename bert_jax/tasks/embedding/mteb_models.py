@@ -56,7 +56,7 @@ class _MtebModel:
     ):
         self._directory, self._revision = str(model_name).rstrip("/"), revision
         self._pipe: Any = pipeline(self._pipeline, self._directory, **options)
-        self._prompts = dict(self._pipe.model.settings.prompts) | dict(prompts or {})
+        self._prompts: dict[str, str] = dict(self._pipe.model.settings.prompts) | dict(prompts or {})
 
     @functools.cached_property
     def mteb_model_meta(self) -> Any:
@@ -83,7 +83,8 @@ class _MtebModel:
                 return self._prompts[name]
         if kind is None:
             return None
-        return self._pipe.model.settings.prompt_for(QUERY_PROMPTS if kind == "query" else CORPUS_PROMPTS)
+        prompt: str | None = self._pipe.model.settings.prompt_for(QUERY_PROMPTS if kind == "query" else CORPUS_PROMPTS)
+        return prompt
 
 
 class MtebEncoder(_MtebModel):
@@ -111,7 +112,8 @@ class MtebEncoder(_MtebModel):
             prompt_type: mteb's PromptType: queries or documents; None = neither.
             kwargs: not used; the batch size is an option of the constructor.
         """
-        return self._pipe(_texts(inputs), prompt=self._prompt(task_metadata, prompt_type))
+        vectors: np.ndarray = self._pipe(_texts(inputs), prompt=self._prompt(task_metadata, prompt_type))
+        return vectors
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, by the model's similarity function."""
@@ -154,7 +156,8 @@ class MtebCrossEncoder(_MtebModel):
                 apply.
         """
         pairs = list(zip(_texts(inputs1), _texts(inputs2), strict=True))
-        return self._pipe.predict(pairs, prompt=self._prompt(task_metadata, "query"))
+        scores: np.ndarray = self._pipe.predict(pairs, prompt=self._prompt(task_metadata, "query"))
+        return scores
 
 
 def _texts(inputs: _BatchedTexts) -> list[str]:

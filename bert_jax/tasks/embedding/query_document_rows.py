@@ -51,12 +51,14 @@ class QueryDocuments:
     @property
     def size(self) -> int:
         """The number of documents of an example, K."""
-        return self.labels.shape[1]
+        size: int = self.labels.shape[1]
+        return size
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """int64 `[n]`, tokens of the longest document of each example."""
-        return self.documents.lengths.reshape(-1, self.size).max(axis=1)
+        lengths: np.ndarray = self.documents.lengths.reshape(-1, self.size).max(axis=1)
+        return lengths
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
         """Return the batch of examples `index` [B]; an index of -1 makes a weight of 0.

@@ -203,4 +203,5 @@ def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
 def own_documents(batches: Sequence[Batch], size: int) -> np.ndarray:
     """Return the number of each query's own document, the most relevant, where rows have `size` documents each."""
     labels = np.concatenate([batch["labels"][batch["example_weights"] > 0] for batch in batches])
-    return np.arange(len(labels)) * size + labels.argmax(1)
+    numbers: np.ndarray = np.arange(len(labels)) * size + labels.argmax(1)
+    return numbers

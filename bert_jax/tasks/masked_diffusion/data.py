@@ -154,14 +154,15 @@ class AnswerRegion:
 
     def sizes(self, answers: np.ndarray) -> np.ndarray:
         """Return the tokens of the regions, int64 `[n]`, of answers with this number of tokens, `[n]`."""
-        least = np.minimum(answers + 1, self.length)
+        least: np.ndarray = np.minimum(answers + 1, self.length)
         match self.fill:
             case "none":
                 return least
             case "full":
                 return np.full_like(least, self.length)
         draws = uniform(hash_counters(self.seed, _FILLING, np.arange(len(answers))))
-        return least + np.floor(draws * (self.length - least + 1)).astype(np.int64)
+        sizes: np.ndarray = least + np.floor(draws * (self.length - least + 1)).astype(np.int64)
+        return sizes
 
 
 def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]], room: int) -> list[list[int]]:

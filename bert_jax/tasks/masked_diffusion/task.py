@@ -51,7 +51,8 @@ class MaskedDiffusionTask:
 
     def label_weights(self, batch: Batch) -> jax.Array:
         """Return the weights of masked tokens, `[B, P]`."""
-        return batch["masked_weights"]
+        weights: jax.Array = batch["masked_weights"]
+        return weights
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of target tokens."""

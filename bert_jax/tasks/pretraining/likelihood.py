@@ -136,7 +136,8 @@ class PseudoLogLikelihood(Pipeline):
         pieces = Pieces(np.array(encoded[0], np.int64), np.array(encoded[1], np.int64), _NO_SCORES)
         begins = words_begin(text, pieces, self.tokenizer)
         marks = [_is_mark(text[start:end].strip()) for start, end in encoded[1]]
-        return begins | marks | np.array([False, *marks[:-1]])
+        words: np.ndarray = begins | marks | np.array([False, *marks[:-1]])
+        return words
 
     def _token(self, text: str, encoded: Encoded, i: int, score: float) -> dict[str, Any]:
         token, (start, end) = encoded[0][i], encoded[1][i]
@@ -154,4 +155,5 @@ def _log_probabilities(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     top = logits.max(axis=-1, keepdims=True)
     # Only the sum is in float64: the exponentials of the whole vocabulary would take as long as a layer.
     total = np.log(np.exp(logits - top).sum(axis=-1, dtype=np.float64))
-    return logits[np.arange(len(ids)), ids].astype(np.float64) - top[:, 0] - total
+    log_probabilities: np.ndarray = logits[np.arange(len(ids)), ids].astype(np.float64) - top[:, 0] - total
+    return log_probabilities

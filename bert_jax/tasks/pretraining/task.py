@@ -50,7 +50,8 @@ class PretrainingTask:
 
     def label_weights(self, batch: Batch) -> jax.Array:
         """Return the weights of masked tokens, `[B, P]`."""
-        return batch["masked_weights"]
+        weights: jax.Array = batch["masked_weights"]
+        return weights
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of masked tokens and, under the objective's name, of pairs."""

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.tasks.question_answering.windows import NULL, ContextWindow, QuestionWindows, best_window
+from bert_jax.data.finetuning.windows import ContextWindow
+from bert_jax.tasks.question_answering.windows import NULL, QuestionWindows, best_window
 
 
 class Span(NamedTuple):

@@ -104,7 +104,8 @@ class QuestionAnsweringTask:
 
     def label_divergence(self, batch: Batch, student: BertOutput, teacher: BertOutput, temperature: float) -> jax.Array:
         """Return the mean divergence of start and end positions from a teacher's: `[B]`, or `[B, M]` in packed rows."""
-        packed, is_place, total = "segment_ids" in batch, _is_place(batch), jnp.float32(0)
+        packed, is_place = "segment_ids" in batch, _is_place(batch)
+        total: jax.Array = jnp.float32(0)
         for name in ("start_logits", "end_logits"):
             ours, theirs = getattr(student, name), getattr(teacher, name)
             ours, theirs = (jnp.where(is_place, x[:, None] if packed else x, MASKED) for x in (ours, theirs))

@@ -146,7 +146,8 @@ class QuestionWindows:
     def lengths(self) -> np.ndarray:
         """int64 `[n]`, tokens of each row."""
         questions = np.array([len(ids) for ids in self.questions], np.int64)
-        return questions[self.number] + self.sizes + self.layout.num_special(True)
+        lengths: np.ndarray = questions[self.number] + self.sizes + self.layout.num_special(True)
+        return lengths
 
     @functools.cached_property
     def firsts(self) -> np.ndarray:

@@ -71,7 +71,7 @@ def iterate_relations(spec: str, labelled: bool, bad: InvalidRows) -> Iterator[R
     if not isinstance(spec, str):
         raise InputError(f"expected the name of a file of relations, found a {type(spec).__name__}")
     for rows in bad.each(json_objects(spec, bad), read):
-        yield from [rows] if isinstance(rows, InvalidRow) else rows  # type: ignore[list-item, misc]
+        yield from [rows] if isinstance(rows, InvalidRow) else rows
 
 
 def encode_relations(

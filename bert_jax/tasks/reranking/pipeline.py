@@ -16,7 +16,7 @@ class Rerank(Pipeline):
 
     head = "sequence_classification"
 
-    def __call__(  # type: ignore[override]
+    def __call__(
         self,
         query: str,
         documents: Iterable[str],

@@ -104,7 +104,8 @@ class RerankingTask:
 
 def _present(batch: Batch) -> jax.Array:
     """Return which passages are there, bool `[B, K]`."""
-    return (batch["labels"] > MISSING) & (batch["example_weights"][:, None] > 0)
+    present: jax.Array = (batch["labels"] > MISSING) & (batch["example_weights"][:, None] > 0)
+    return present
 
 
 def _best_first(logits: jax.Array, relevance: jax.Array, present: jax.Array) -> jax.Array:

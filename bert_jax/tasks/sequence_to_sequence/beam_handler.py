@@ -34,7 +34,8 @@ class PipelineHandler(ModelHandler[str | tuple[Any, ...], PredictionResult, Pipe
 
     def load_model(self) -> Pipeline:
         """Open the pipeline."""
-        return pipeline(self._task, self._model, **self._options)
+        pipe: Pipeline = pipeline(self._task, self._model, **self._options)
+        return pipe
 
     def run_inference(
         self,

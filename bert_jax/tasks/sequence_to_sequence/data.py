@@ -61,7 +61,8 @@ class SourceTargets:
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """int64 `[n]`, tokens of the longer text of each row."""
-        return np.maximum(self.sources.lengths, self.targets.lengths)
+        lengths: np.ndarray = np.maximum(self.sources.lengths, self.targets.lengths)
+        return lengths
 
     @functools.cached_property
     def target_length(self) -> int:

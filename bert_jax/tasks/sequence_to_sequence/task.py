@@ -81,7 +81,8 @@ class SequenceToSequenceTask:
 
 def _real_labels(batch: Batch) -> jax.Array:
     """Return 1 for labels, 0 for padding, float32 `[B, T]`."""
-    return (batch["labels"] != NO_LABEL).astype(jnp.float32)
+    real: jax.Array = (batch["labels"] != NO_LABEL).astype(jnp.float32)
+    return real
 
 
 def _columns(recipe: Any) -> Columns:

@@ -45,7 +45,8 @@ class TokenClassificationTask:
 
     def label_weights(self, batch: Batch) -> jax.Array:
         """Return 1 for the first token of each word, `[B, S]`, else 0."""
-        return (batch["labels"] != UNTAGGED).astype(jnp.float32)
+        weights: jax.Array = (batch["labels"] != UNTAGGED).astype(jnp.float32)
+        return weights
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of words."""

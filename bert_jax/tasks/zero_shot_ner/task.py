@@ -165,10 +165,10 @@ def build(recipe: Any) -> Job:
     if held and evaluated:
         dev = encode_span_texts(maker, held, tuple(evaluated), data.max_seq_length, training=False)
     task = ZeroShotNerTask(model, tuple(evaluated), tuple(data.metrics) or entities.ENTITY_METRICS)
-    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(columns))  # type: ignore[arg-type]
+    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(columns))
     plain = job.train_source
     assert isinstance(plain, TrainSource)
-    source = GlinerSource(train, plain.batch_size, plain.buckets, tokenizer.pad_id, recipe.seed)  # type: ignore[arg-type]
+    source = GlinerSource(train, plain.batch_size, plain.buckets, tokenizer.pad_id, recipe.seed)
     return dataclasses.replace(job, train_source=source)
 
 

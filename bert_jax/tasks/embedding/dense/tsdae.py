@@ -73,12 +73,14 @@ class DenoisingTask:
         fixed = jnp.isin(ids, jnp.array(self.special_ids)) | (mask == 0)
         fixed |= jnp.arange(ids.shape[1]) < self.model.config.pooling_skip  # a prompt
         draws = jnp.where(fixed, -1.0, jax.random.uniform(key, ids.shape))
-        return (fixed | (draws >= self.deletion) | (draws == draws.max(1, keepdims=True))).astype(mask.dtype)
+        kept: jax.Array = (fixed | (draws >= self.deletion) | (draws == draws.max(1, keepdims=True))).astype(mask.dtype)
+        return kept
 
 
 def _real(batch: Batch) -> jax.Array:
     """Return 1 for tokens to reconstruct, all but the first, `[B, S - 1]`."""
-    return batch["attention_mask"][:, 0, 1:].astype(jnp.float32) * batch["example_weights"][:, None]
+    real: jax.Array = batch["attention_mask"][:, 0, 1:].astype(jnp.float32) * batch["example_weights"][:, None]
+    return real
 
 
 def with_decoder(job: Job, recipe: Any) -> Job:

@@ -66,7 +66,8 @@ class MultiVectorIndex:
         stored = self._vectors[place].astype(np.float32)
         if self._scales is None:
             return stored
-        return self._centroids[self._codes[place]] + stored * self._scales[place, None]
+        vectors: np.ndarray = self._centroids[self._codes[place]] + stored * self._scales[place, None]
+        return vectors
 
     def _best(self, query: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
         bounds = self._bounds(query)
@@ -94,7 +95,8 @@ class MultiVectorIndex:
             most = table[:, self._codes[place]] + lengths * self._residuals[place]
             best = np.maximum.reduceat(most, self._starts[texts] - place.start, axis=1)
             bounds[texts] = best.sum(axis=0, dtype=np.float64)
-        return bounds + _SLACK * (1 + np.abs(bounds) + lengths.sum())
+        loosened: np.ndarray = bounds + _SLACK * (1 + np.abs(bounds) + lengths.sum())
+        return loosened
 
 
 def write_multi_vector_index(

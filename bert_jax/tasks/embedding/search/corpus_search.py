@@ -188,7 +188,7 @@ class CorpusSearch(Pipeline):
         """Return the number of dimensions of a vector, before it is cut."""
         return self.model.config.sentence_embedding_size
 
-    def __call__(  # type: ignore[override]
+    def __call__(
         self,
         queries: str | Sequence[str],
         corpus: Iterable[str] | None = None,
