@@ -9,7 +9,7 @@ from bert_jax.cli.signatures import Parameter, ParameterFlags, add_flag, flag_of
 from bert_jax.cli.verbs import UnusedParser, Verbs, add_verb, check_counts
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.entry import full_name
+from bert_jax.tasks.entry import Reference, full_name
 
 if TYPE_CHECKING:
     from bert_jax.data.finetuning.tables import Columns
@@ -138,10 +138,16 @@ def _task_options() -> dict[str, dict[str, Parameter]]:
     found: dict[str, dict[str, Parameter]] = {}
     for task, entry in TASKS.items():
         for reference in entry.evaluators.values():
-            for name, parameter in parameters(full_name(reference)).items():
+            for name, parameter in _parameters(reference).items():
                 if name not in _COMMON:
                     found.setdefault(name, {})[task] = parameter
     return found
+
+
+def _parameters(evaluator: Reference) -> dict[str, Parameter]:
+    """Return the parameters of an evaluator; none for one of a script or notebook, whose source no name finds."""
+    name = full_name(evaluator)
+    return {} if name.startswith("__main__.") else parameters(name)
 
 
 def _merged(parameters_of: dict[str, Parameter]) -> Parameter:
@@ -215,7 +221,7 @@ def _running(args: argparse.Namespace) -> dict[str, Any]:
     given = {name: value for name in options if (value := getattr(args, name, None)) is not None}
     if given:
         evaluator = evaluation.evaluator_class(args.model)
-        for name in given.keys() - parameters(full_name(evaluator)).keys():
+        for name in given.keys() - _parameters(evaluator).keys():
             tasks = " or ".join(options[name]).replace("_", " ")
             raise InputError(f"{flag_of(name)}: expected a model for {tasks}, found one for {evaluator.head}")
     return given | _RUNNER.values(args) | {"onnx": args.onnx, "invalid_rows": args.invalid_rows, "skipping": "--skip"}

@@ -332,6 +332,20 @@ def test_arguments_of_an_evaluator_are_flags(trained, files, installed, capsys, 
     assert expected in capsys.readouterr().err
 
 
+def test_an_evaluator_of_a_script_is_evaluated(trained, files, tmp_path):
+    code = (
+        ORDINAL
+        + f"""
+from bert_jax.cli import main
+assert not main(["evaluate", "--model", {str(trained[0])!r}, "--data", {str(files / "held_out.csv")!r}])
+"""
+    )
+    (tmp_path / "script.py").write_text(code)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "kappa" in done.stdout, done.stderr
+
+
 def test_without_the_file_it_is_refused(trained, forgotten):
     with pytest.raises(InputError, match="no recipe 'ordinal_regression'") as caught:
         recipes.load_recipe("ordinal_regression")
