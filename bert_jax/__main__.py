@@ -28,11 +28,11 @@ def main() -> int:
 
 
 def _prepare_process() -> None:
-    """Set what holds until the process ends: how the traceback of a bug is printed, and the C library's memory."""
-    from bert_jax.cli.output import print_exception
+    """Set what holds until the process ends: how unexpected errors are printed, and the C library's memory."""
+    from bert_jax.cli.output import print_exception, print_unraisable
     from bert_jax.process import keep_freed_memory
 
-    sys.excepthook = print_exception
+    sys.excepthook, sys.unraisablehook = print_exception, print_unraisable
     verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if verb in _TRAINING:
         keep_freed_memory()  # before the JAX backend starts

@@ -5,9 +5,8 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 # Parameters of glibc's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
@@ -37,27 +36,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 def default_environment(variables: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
     """Set those environment variables that are not set while the block runs."""
     return environment({name: value for name, value in variables.items() if name not in os.environ})
-
-
-@contextlib.contextmanager
-def unraisable_ignored(ignore: Callable[[Any], bool]) -> Iterator[None]:
-    """Do not print the errors that cannot be raised, as in `__del__`, if `ignore` returns true for them.
-
-    Args:
-        ignore: function of the argument of `sys.unraisablehook`.
-    """
-    before = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        if not ignore(unraisable):
-            before(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        if sys.unraisablehook is hook:
-            sys.unraisablehook = before
 
 
 def may_have_accelerators() -> bool:

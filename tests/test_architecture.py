@@ -207,8 +207,7 @@ def test_direct_file_access_is_seen(code):
 
 # Modules that set something of the whole process: while a block runs, or, as an entry point, for good.
 SET_THE_PROCESS = {
-    "process.py", "__main__.py", "cli/__init__.py", "cli/plan.py", "cli/serve.py", "training/orbax_noise.py",
-    "training/stopping.py",
+    "process.py", "__main__.py", "cli/__init__.py", "cli/plan.py", "cli/serve.py", "training/stopping.py",
     "data/finetuning/delimited.py", "data/corpora/python_docs.py", "metrics/scores.py", "export/stablehlo.py",
     "export/onnx/int8.py", "tokenization/worker_process.py",
 }  # fmt: skip
@@ -256,7 +255,7 @@ DISTRIBUTIONS = {
     "google": {"google-auth", "protobuf"}, "google_crc32c": {"google-crc32c"},
     "huggingface_hub": {"huggingface-hub"}, "ml_collections": {"ml-collections"},
     "ml_dtypes": {"ml-dtypes"}, "orbax": {"orbax-checkpoint"}, "prometheus_client": {"prometheus-client"},
-    "sklearn": {"scikit-learn"}, "tensorboardX": {"tensorboardx"},
+    "sklearn": {"scikit-learn"},
 }  # fmt: skip
 # Declared and imported by nothing here: by another dependency (pyproject.toml says which), by name, or by fsspec.
 IMPORTED_ELSEWHERE = {

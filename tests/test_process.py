@@ -62,7 +62,7 @@ LIBRARIES = """
 import jax, flax.nnx, optax, orbax.checkpoint, matplotlib.figure, tokenizers, sentencepiece, ml_collections
 import safetensors.numpy, rich.console, fsspec, etils.epath
 for name in ("sklearn.linear_model", "sklearn.feature_extraction.text", "sklearn.pipeline", "scipy.stats",
-             "tensorstore", "tensorboardX", "tensorflow_datasets", "huggingface_hub", "gcsfs", "pyarrow",
+             "tensorstore", "tensorflow_datasets", "huggingface_hub", "gcsfs", "pyarrow",
              "apache_beam", "warcio", "resiliparse.extract.html2text", "sacrebleu", "rouge_score.rouge_scorer"):
     if importlib.util.find_spec(name.split(".")[0]):
         importlib.import_module(name)

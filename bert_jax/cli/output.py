@@ -32,6 +32,17 @@ def print_exception(*error: Any) -> None:
     complain("".join(traceback.format_exception(*error)).rstrip())
 
 
+def print_unraisable(unraisable: Any) -> None:
+    """Print an error that no caller can catch, as `sys.unraisablehook` does, unless the command reports it itself.
+
+    It reports a signal, which may raise within a callback of the garbage collector, and a checkpoint that could not be
+    read or written, which leaves TensorStore's unfinished tasks.
+    """
+    error = unraisable.exc_value
+    if not isinstance(error, KeyboardInterrupt | SystemExit) and str(error) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
+
+
 def say_names(what: str, names: Iterable[str]) -> None:
     """Print names separated by commas, wrapped into lines that each begin with `what`."""
     line = ""

@@ -68,7 +68,7 @@ def run_prune(args: argparse.Namespace) -> int:
     """Prune a model and return the exit status."""
     pruning = _pruning(args)
     if args.config:
-        return stoppable(args, lambda stop: _with_recovery(args, pruning))
+        return stoppable(args, lambda: _with_recovery(args, pruning))
     if args.overrides or args.workdir or args.rounds != 1:
         found = (args.overrides or ["--workdir" if args.workdir else "--rounds"])[0]
         raise InputError(f"{found}: expected --config, the recipe of recovery training, found none")

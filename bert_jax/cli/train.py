@@ -12,7 +12,6 @@ from bert_jax.cli.output import complain, console, say
 from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.errors import InputError
 from bert_jax.training import stopping
-from bert_jax.training.stopping import Stop
 
 # Flags of `finetune` that change the recipe: flag -> the key, and the help.
 _TABLE = {
@@ -109,24 +108,24 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_pretrain(args: argparse.Namespace) -> int:
     """Train a recipe that learns from prepared corpora and return the exit status."""
-    return stoppable(args, lambda stop: _train(args, stop, "pretrain"))
+    return stoppable(args, lambda: _train(args, "pretrain"))
 
 
 def run_finetune(args: argparse.Namespace) -> int:
     """Fine-tune a recipe, or run a sweep over values of its keys, and return the exit status."""
-    return stoppable(args, lambda stop: _sweep(args, "finetune") if args.sweep else _train(args, stop, "finetune"))
+    return stoppable(args, lambda: _sweep(args, "finetune") if args.sweep else _train(args, "finetune"))
 
 
 def run_distill(args: argparse.Namespace) -> int:
     """Train the student of a recipe with a teacher, or run a sweep over its keys, and return the exit status."""
-    return stoppable(args, lambda stop: _sweep(args, "distill") if args.sweep else _train(args, stop, "distill"))
+    return stoppable(args, lambda: _sweep(args, "distill") if args.sweep else _train(args, "distill"))
 
 
-def stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
+def stoppable(args: argparse.Namespace, run: Callable[[], None]) -> int:
     """Call `run` and return the exit status; Ctrl-C and SIGTERM print what is saved and how to resume."""
     with stopping.listening(shlex.join(["bert-jax", *args.command_line])) as stop:
         try:
-            run(stop)
+            run()
             return 0
         except (KeyboardInterrupt, stopping.Preempted) as stopped:
             complain(f"bert-jax: {stop.result()}")
@@ -136,10 +135,9 @@ def stoppable(args: argparse.Namespace, run: Callable[[Stop], None]) -> int:
             return code
 
 
-def _train(args: argparse.Namespace, stop: Stop, verb: str) -> None:
+def _train(args: argparse.Namespace, verb: str) -> None:
     recipe = _recipe(args, verb)
-    with stop.paused():
-        _join_hosts(args)
+    _join_hosts(args)
 
     import jax
 

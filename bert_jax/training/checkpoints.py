@@ -142,10 +142,6 @@ class Checkpoints:
         with self._write_errors():
             self._manager.check_for_errors()
 
-    def preempted(self, step: int) -> bool:
-        """Return whether any host has received SIGTERM; the result is the same on all hosts at the same step."""
-        return bool(self._manager.reached_preemption(step))
-
     def steps(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""
         return sorted(self._manager.all_steps())

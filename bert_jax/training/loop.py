@@ -32,7 +32,6 @@ from bert_jax.training.feed import DeviceSource
 from bert_jax.training.metrics import MetricsLog, MetricsWindow, Results, means_of, merit, read_metrics, results_of
 from bert_jax.training.model_card import write_model_card
 from bert_jax.training.monitoring import Throughput, Timer, Watchdog, profiling
-from bert_jax.training.orbax_noise import quiet_orbax
 from bert_jax.training.program import check_fits, make_program, schedule_and_optimizer
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.state import State, finished_params, initial_state, to_numpy
@@ -58,7 +57,7 @@ def train(
     A run of the same recipe in the directory is resumed; a finished one is left unchanged. On several hosts, every
     process calls this with the same arguments.
 
-    Signal handlers, hooks and logging filters of the process are restored on return. On a CPU, steps are faster after
+    The process's signal handlers are restored on return. On a CPU, steps are faster after
     `bert_jax.process.keep_freed_memory()`, which affects the whole process.
 
     Args:
@@ -150,7 +149,6 @@ def _steps(
     job = jobs.build(recipe)
     check_fits(recipe, job, mesh)
     with (
-        quiet_orbax(),
         directory.begun(recipe, job) as (claim, steps_before),
         jax.set_mesh(mesh),
         _Run(recipe, directory, claim, job, mesh, progress and leads, stop) as run,
@@ -200,8 +198,6 @@ class _Run:
         self.best = self.checkpoints.best() if restored and self.best_metric else None
         self.log = MetricsLog(workdir, self.start, recipe.wandb, recipe.to_dict()) if jax.process_index() == 0 else None
         self.bar = Bar(job.num_steps, self.start, progress, self.timer)
-        if self.log is not None and not self.log.has_events:
-            self.bar.say("no TensorBoard files without tensorboardX: pip install tensorboardX")
         stop.say = self.bar.say
         if job.classes:
             self.bar.say(f"classes (rows): {list_counts(job.classes)}")
@@ -252,6 +248,8 @@ class _Run:
         source = DeviceSource(self.job.train_source, sizes, self.batch_sharding)
         batches = prefetch(source, self.start, self.job.num_steps)
         last = self.start if self._stalled(self.start) else self.job.num_steps
+        if self.stop.agreed():
+            raise self.stop.exception()
         with (
             contextlib.closing(batches),
             watchdog.watching(),
@@ -272,7 +270,7 @@ class _Run:
                 if memory is not None:
                     memory.check()
                 self.bar.update(done, self.rates | window.last)
-                stops = self._stops(done)
+                stops = self.stop.agreed()
                 saves, evaluates = self._saves(done) or stops, self._evaluates(done)
                 if saves or done % self.log_every == 0 or done == self.job.num_steps:
                     self._log_window(done, window, throughput)
@@ -353,12 +351,6 @@ class _Run:
         if stalled:
             self.bar.say(f"stopped at step {done}: {self.best_metric} was best at step {step}")
         return stalled
-
-    def _stops(self, done: int) -> bool:
-        """Return whether a signal ends the run after step `done`."""
-        if jax.process_count() > 1:
-            return self.checkpoints.preempted(done)  # all hosts must agree on the step
-        return self.stop.number is not None
 
     def _log_window(self, done: int, window: MetricsWindow, throughput: Throughput) -> None:
         """Write a line of training metrics.

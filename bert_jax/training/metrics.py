@@ -4,12 +4,7 @@ import collections
 import contextlib
 import json
 import math
-import os
 import re
-import socket
-import struct
-import sys
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +18,7 @@ from bert_jax.errors import InputError, logger
 from bert_jax.jobs.base import Metrics
 from bert_jax.metrics import lower_is_better
 from bert_jax.storage import PathLike
+from bert_jax.training.events import EventFile
 from bert_jax.training.state import State
 from bert_jax.training.workdir import Workdir
 
@@ -107,34 +103,26 @@ class MetricsLog:
         self.lines = [line for line in lines if line["step"] <= step]
         self._file = storage.GrowingFile(self._path, "".join(map(_line, self.lines)).encode())
         with storage.naming(workdir.events):
-            self._events = _Events.open(workdir.events, step)
+            self._events = EventFile(workdir.events, step)
         self._wandb = _wandb_run(workdir, wandb_project, config) if wandb_project else None
-
-    @property
-    def has_events(self) -> bool:
-        """Whether TensorBoard's files are written, for which tensorboardX, an optional extra, is needed."""
-        return self._events is not None
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Write a line of metrics."""
         self._file.append(_line({"step": step} | values).encode())
-        if self._events is not None:
-            self._events.write(step, values)
+        self._events.write(step, values)
         if self._wandb is not None:
             self._wandb.log(values, step=step)
 
     def flush(self) -> None:
         """Wait until other processes can read all written lines."""
         self._file.flush()
-        if self._events is not None:
-            self._events.flush()
+        self._events.flush()
 
     def close(self) -> None:
         """Flush and close the files."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._file.close)
-            if self._events is not None:
-                stack.callback(self._events.close)
+            stack.callback(self._events.close)
             if self._wandb is not None:
                 stack.callback(self._wandb.finish)
 
@@ -158,10 +146,10 @@ def _parse_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
 def _parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the metrics of a line; None if `MetricsLog` cannot have written it."""
     try:
-        found = storage.parse_json(line.decode())
-        values = [value for value in found.values() if value is not None]
+        metrics = storage.parse_json(line.decode())
+        values = [value for value in metrics.values() if value is not None]
         finite = all(isinstance(value, int | float) and math.isfinite(value) for value in values)
-        return found if finite and type(found["step"]) is int else None
+        return metrics if finite and type(metrics["step"]) is int else None
     except (InputError, ValueError, AttributeError, LookupError, OverflowError):
         return None
 
@@ -193,8 +181,8 @@ def results_of(workdir: Workdir, recipe: ConfigDict) -> Results:
         metric = recipe.best_metric.removeprefix("eval/")
         scored.sort(key=lambda line: (merit(metric, line.get(f"eval/{metric}")), line["step"]))
     chosen: dict[str, float] = {}
-    for found in (trained, scored):
-        chosen |= found[-1] if found else {}
+    for lines_of_a_kind in (trained, scored):
+        chosen |= lines_of_a_kind[-1] if lines_of_a_kind else {}
     return Results({name: math.nan if value is None else value for name, value in chosen.items()})
 
 
@@ -222,63 +210,3 @@ def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) ->
         dir=local,
         config=config,
     )
-
-
-def _has_tensorboardx() -> bool:
-    """Import tensorboardX without PyTorch, which it would import for annotations of types; that takes seconds."""
-    hidden = "torch" not in sys.modules
-    if hidden:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # `import torch` then raises ImportError
-    try:
-        import tensorboardX  # noqa: F401
-    except ImportError:
-        return False
-    finally:
-        if hidden:
-            del sys.modules["torch"]
-    return True
-
-
-class _Events:
-    """Writer of TensorBoard's files: one file for each call of `train`, of TFRecords with an Event each.
-
-    tensorboardX's SummaryWriter writes in a thread, which a full disk ends silently; its queue then fills and blocks
-    the run for ever.
-    """
-
-    @classmethod
-    def open(cls, directory: storage.Path, step: int) -> "_Events | None":
-        """Open a file that continues after `step`; return None where tensorboardX, an optional extra, is missing."""
-        return cls(directory, step) if _has_tensorboardx() else None
-
-    def __init__(self, directory: storage.Path, step: int):
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
-        self._file = storage.GrowingFile(directory / name)
-        self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        # At this event, TensorBoard drops the steps beyond `step` that a killed run had written.
-        start = SessionLog(status=SessionLog.START)
-        self._add(Event(wall_time=time.time(), step=step + 1, session_log=start))
-
-    def write(self, step: int, values: dict[str, float]) -> None:
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.summary import scalar
-
-        for name, value in values.items():
-            self._add(Event(wall_time=time.time(), step=step, summary=scalar(name, value)))
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _add(self, event: Any) -> None:
-        """Append a TFRecord: the length, its checksum, the event, its checksum."""
-        from tensorboardX.record_writer import masked_crc32c
-
-        data = event.SerializeToString()
-        length = struct.pack("<Q", len(data))
-        checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
-        self._file.append(length + checksums[0] + data + checksums[1])

@@ -4,10 +4,13 @@ While a run starts, and while it writes its finished model, there is nothing to 
 its first step and its last, a signal is noted; the current step is finished and saved, and then the run ends. On the
 command line, a second Ctrl-C ends the process within a second: checkpoints, metrics and models are written whole or not
 at all, so only the steps since the last checkpoint are lost.
+
+On several hosts, SIGTERM belongs to JAX, which spreads the notice to all of them and chooses a step that none has
+reached. It ends the run there, and before the first step only once all hosts have come to it.
 """
 
 import contextlib
-import ctypes
+import itertools
 import os
 import signal
 import sys
@@ -16,15 +19,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_jax.errors import printable
-from bert_jax.process import unraisable_ignored
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell reports
 EXIT_TERMINATED = 128 + signal.SIGTERM
 GRACE_SECONDS = 5.0  # until a process that hangs in compiled code, with nothing to save, is ended
 _LONGEST_COMMAND = 4000  # characters
-# struct sigaction of Linux's C libraries on 64 bits: the handler, a mask of 128 bytes, the flags.
-_SIGACTION_BYTES, _FLAGS_AT, _SA_SIGINFO = 152, 136, 4
 _active: "Stop | None" = None
+_calls = itertools.count(1)  # of `Stop.agreed`, by which JAX tells how far the hosts are
 
 
 class Interrupted(KeyboardInterrupt):
@@ -60,7 +61,6 @@ class Stop:
         self.abrupt = False
         self.say: Callable[[str], None] = _to_stderr
         self._deferring = False
-        self._foreign: Any = None  # a C function
         self._timer: threading.Timer | None = None
         self._before: dict[int, Any] = {}
 
@@ -77,16 +77,16 @@ class Stop:
         if self.number is not None:
             raise self.exception()
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let signals end the process at once while the block runs, such as one that waits for other hosts."""
-        for number in self._before:
-            signal.signal(number, signal.SIG_DFL)
-        try:
-            yield
-        finally:
-            if self._before:
-                self._install()
+    def agreed(self) -> bool:
+        """Return whether a signal ends the run now; on several hosts, which call this equally often, all at once."""
+        if not _jax_handles_sigterm():
+            return self.number is not None
+        from orbax.checkpoint import multihost
+
+        reached = bool(multihost.reached_preemption(next(_calls)))
+        if reached:
+            self.number = self.number or signal.SIGTERM
+        return reached
 
     def exception(self) -> BaseException:
         """Return the exception that ends the run."""
@@ -105,16 +105,13 @@ class Stop:
         return f"; {verb} with: {printable(self.command, _LONGEST_COMMAND)}"
 
     def _install(self) -> None:
-        self._foreign = _foreign_handler(signal.SIGTERM)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.signal(number, self._handle)
-            self._before.setdefault(number, before)
+        for number in (signal.SIGINT,) if _jax_handles_sigterm() else (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._handle)
 
     def _uninstall(self) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before)
-        if self._foreign is not None:
-            _libc().signal(signal.SIGTERM, ctypes.cast(self._foreign, ctypes.c_void_p))
+            if number == signal.SIGINT or not _jax_handles_sigterm():  # JAX may have come meanwhile
+                signal.signal(number, before)
 
     def _handle(self, number: int, _: Any) -> None:
         again, self.number = self.number is not None, self.number or number
@@ -123,8 +120,8 @@ class Stop:
         if not self._deferring or (again and number == signal.SIGINT):
             self.abrupt = True
             raise self.exception()
-        if self._foreign is not None:
-            self._foreign(signal.SIGTERM)  # JAX's handler, by which all hosts agree on the step to stop at
+        if _jax_handles_sigterm():
+            signal.raise_signal(signal.SIGTERM)  # an interrupt of one host stops all
 
     def _watch(self, wakeups: int) -> None:
         """Handle signals immediately, while the main thread may be in compiled code for minutes."""
@@ -167,16 +164,9 @@ def listening(command: str = "") -> Iterator[Stop]:
         stack.callback(_forget)
         if command:
             stack.enter_context(_watched(stop))
-        stack.enter_context(unraisable_ignored(_is_noted))
         stop._install()
         stack.callback(stop._uninstall)
         yield stop
-
-
-def _is_noted(unraisable: Any) -> bool:
-    """Return whether a signal's exception was raised where exceptions are lost, as in a callback of the garbage
-    collector: `Stop` has noted the signal, and `Stop.deferred` handles it."""
-    return isinstance(unraisable.exc_value, Interrupted | Preempted)
 
 
 def _forget() -> None:
@@ -202,29 +192,9 @@ def _watched(stop: Stop) -> Iterator[None]:
         os.close(writing)
 
 
-def _foreign_handler(number: int) -> Any:
-    """Return the C function that handles a signal in place of Python's, such as JAX's on several hosts.
-
-    None for a function of three arguments (SA_SIGINFO): it belongs to a crash reporter, such as libtpu's, and would
-    end the process.
-    """
-    if signal.getsignal(number) not in (signal.SIG_DFL, None) or not sys.platform.startswith("linux"):
-        return None  # Python's, or out of reach
-    action = ctypes.create_string_buffer(_SIGACTION_BYTES)
-    if _libc().sigaction(number, None, action):
-        return None
-    address = int.from_bytes(action.raw[:8], sys.byteorder)
-    flags = int.from_bytes(action.raw[_FLAGS_AT : _FLAGS_AT + 4], sys.byteorder)
-    if address in (0, 1) or flags & _SA_SIGINFO:  # SIG_DFL, SIG_IGN
-        return None
-    return ctypes.CFUNCTYPE(None, ctypes.c_int)(address)
-
-
-def _libc() -> Any:
-    libc = ctypes.CDLL(None)
-    libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
-    libc.sigaction.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
-    return libc
+def _jax_handles_sigterm() -> bool:
+    """Return whether JAX has joined this process to others, and put its own handler of SIGTERM, in C, in place."""
+    return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
 
 
 def _to_stderr(text: str) -> None:

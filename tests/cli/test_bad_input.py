@@ -10,6 +10,8 @@ import os
 import pickle
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -269,6 +271,24 @@ def small_disk():
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", kept)
+
+
+_FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+from bert_jax.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_a_full_disk_is_one_line_of_a_process(place):
+    """In a process of its own, where Orbax, its unfinished tasks and the interpreter would write hundreds of lines."""
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    command = [sys.executable, "-c", _FULL, *FINETUNE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2 and "a checkpoint could not be written: File too large" in lines[-1]
+    assert all(line.startswith("bert-jax: ") for line in lines), done.stderr
 
 
 def test_a_full_disk(place, capfd):

@@ -213,7 +213,6 @@ def _run(folder: pathlib.Path, number: int) -> None:
     from bert_jax import recipes, storage
     from bert_jax.training.curves import write_report
     from bert_jax.training.metrics import read_metrics
-    from bert_jax.training.orbax_noise import quiet_orbax
     from bert_jax.training.workdir import Workdir
 
     workdir = Workdir(storage.Path(folder))
@@ -223,7 +222,7 @@ def _run(folder: pathlib.Path, number: int) -> None:
         write_report(workdir, str(folder) + "$\\x$")
     sharding = SingleDeviceSharding(jax.devices()[0])
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state(1))
-    with quiet_orbax(), contextlib.closing(tiny_run(folder)) as checkpoints:
+    with contextlib.closing(tiny_run(folder)) as checkpoints:
         checkpoints.restore_latest(like)
         checkpoints.best()
 

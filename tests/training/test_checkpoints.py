@@ -1,8 +1,6 @@
 """Checkpoints: which stay, what is done about damaged ones, another model's, and a full disk."""
 
-import asyncio
 import contextlib
-import gc
 import logging
 import os
 import pathlib
@@ -19,16 +17,8 @@ from bert_jax import parameter_sharding, sharding, storage
 from bert_jax.errors import InputError
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
-from bert_jax.training.orbax_noise import quiet_orbax
 from bert_jax.training.state import State
 from bert_jax.training.workdir import COPIES
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    """As within a run."""
-    with quiet_orbax():
-        yield
 
 
 def state_at(step: int, width: int = 20_000) -> State:
@@ -121,17 +111,14 @@ def test_the_best_is_kept_besides_the_newest_and_known_after_a_restart(tmp_path,
 
 
 DAMAGES = {
-    "a digit": lambda data: data.replace(b"0.9", b"9.9"),
     "cut": lambda data: data[: len(data) // 2],
     "empty": lambda data: b"",
     "no text": lambda data: b"\xff\xfe" + data,
     "no object": lambda data: b"[1]",
     "nothing in it": lambda data: b"{}",
-    "of another step": lambda data: None,
     "no number": lambda data: data.replace(b"0.9", b'"x"'),
-    "no number, unsealed": lambda data: b'{"merit": "x"}',
 }
-QUICK = "of another step"
+QUICK = "no number"
 
 
 @pytest.mark.parametrize(
@@ -144,15 +131,11 @@ def test_a_damaged_metric_is_said_and_the_next_best_is_taken(tmp_path, caplog, d
         checkpoints.save(state_at(step), {"accuracy": value})
     checkpoints.close()
     if name == "metrics":
-        if damage in ("a digit", "of another step"):
-            return  # nothing tells
         for step in "123":
             (tmp_path / step / "merit" / "merit").rename(tmp_path / step / "merit" / "metrics")
             (tmp_path / step / "merit").rename(tmp_path / step / "metrics")
     file = tmp_path / "2" / name / name
-    other = (tmp_path / "3" / name / name).read_bytes().replace(b"0.5", b"0.95")
-    changed = DAMAGES[damage](file.read_bytes())
-    file.write_bytes(other if changed is None else changed)
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
     again = Checkpoints(tmp_path, keep=3, best="accuracy")
     assert again.best() == (0.5, 3)
     assert "the metric of checkpoint 2 is damaged" in caplog.text
@@ -221,7 +204,7 @@ def test_a_checkpoint_of_another_size_is_refused(tmp_path):
     checkpoints.close()
 
 
-def test_a_full_disk_is_one_line_and_leaves_earlier_checkpoints_alone(tmp_path, capfd, caplog):
+def test_a_full_disk_is_one_line_and_leaves_earlier_checkpoints_alone(tmp_path):
     """No file may grow beyond a limit, as a stand-in for a disk that is full."""
     checkpoints = saved(tmp_path, [1])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -233,9 +216,7 @@ def test_a_full_disk_is_one_line_and_leaves_earlier_checkpoints_alone(tmp_path, 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "could not be written: File too large (whole checkpoints there: 1)" in str(error.value)
-    gc.collect()  # when the errors that nobody asked for are told
-    assert "\n" not in str(error.value) and "Traceback" not in capfd.readouterr().err
-    assert not caplog.records
+    assert "\n" not in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]
     again = Checkpoints(tmp_path, keep=2)
     assert equal(again.restore_latest(like(state_at(0))), state_at(1))
@@ -276,41 +257,6 @@ def test_what_a_failed_save_goes_on_writing_is_taken_away_too(tmp_path, monkeypa
     writer.join()
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
     checkpoints.close()
-
-
-@pytest.mark.parametrize(("file", "told"), [("site-packages/orbax/serialization.py", False), ("ours.py", True)])
-def test_what_asyncio_has_to_say_of_a_failed_save_is_left_out(tmp_path, caplog, file, told):
-    Checkpoints(tmp_path, keep=1).close()
-    try:
-        exec(compile("raise ValueError('RESOURCE_EXHAUSTED')", file, "exec"))
-    except ValueError:
-        logging.getLogger("asyncio").exception("_GatheringFuture exception was never retrieved")
-    assert bool(caplog.records) == told
-
-
-def test_errors_of_reads_that_nobody_waits_for_are_left_out(tmp_path, caplog):
-    """Another read of the same checkpoint has failed already, and that error is raised."""
-
-    class Read:  # as TensorStore's futures
-        def __await__(self):
-            raise ValueError("DATA_LOSS")
-            yield
-
-    async def read(kind):
-        return await kind
-
-    async def nobody_waits(awaitable):
-        task = asyncio.ensure_future(awaitable)
-        while not task.done():
-            await asyncio.sleep(0)
-
-    saved(tmp_path, [])
-    asyncio.run(nobody_waits(Read()))
-    gc.collect()
-    assert not caplog.records
-    asyncio.run(nobody_waits(read(Read())))  # by somebody else's coroutine
-    gc.collect()
-    assert "DATA_LOSS" in caplog.text
 
 
 @pytest.mark.parametrize("place", ["disk", "bucket"])
