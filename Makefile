@@ -65,7 +65,7 @@ types: $(VENV)/.installed-dev
 docs: $(VENV)/.installed
 	$(BIN)/python -m bert_jax.recipes.page > docs/recipes.md
 	$(BIN)/python -m bert_jax.config.describe > docs/api/config.md
-	$(BIN)/python -m bert_jax.families.describe > docs/model_files.md
+	$(BIN)/python -m bert_jax.config.model_files_page > docs/model_files.md
 	$(BIN)/python -m bert_jax.cli.describe > docs/command_line.md
 	$(BIN)/python docs/house.py
 

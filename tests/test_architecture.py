@@ -44,7 +44,7 @@ def part_of_module(name):
 
 # Families that are a file, or a folder, of `families/`.
 FAMILY_FILES = {path.stem for path in (PACKAGE / "families").iterdir() if path.stem[:1] != "_"} - {
-    "base", "describe", "names",
+    "base", "names",
 }  # fmt: skip
 
 TASK_FOLDERS = {path.name for path in (PACKAGE / "tasks").iterdir() if (path / "__init__.py").exists()}
@@ -103,7 +103,7 @@ INTERFACES = {
         (("conversion/*.py",), "conversion.model_kinds and conversion.side_files.SIDE_FILES"),
     ),
     "supports": (("modeling/kernels/*.py", "families/deberta/blocks.py"), "modeling.attention_plan"),
-    "FILES": (("model_files/*.py",), "model_files.describe"),
+    "FILES": (("model_files/*.py",), "config.model_files_page"),
     "main": (("__main__.py", "cli/__init__.py", "demo.py"), "the entry points"),
 }
 

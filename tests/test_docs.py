@@ -15,9 +15,9 @@ from bert_jax.cli import build_parser
 from bert_jax.cli.describe import as_page as command_line_page
 from bert_jax.config import BertConfig
 from bert_jax.config.describe import config_page
+from bert_jax.config.model_files_page import model_files_page
+from bert_jax.config.model_files_page import tables as model_files_tables
 from bert_jax.conversion.huggingface import save_pretrained
-from bert_jax.families.describe import model_files_page as model_files_page
-from bert_jax.families.describe import tables as model_files_tables
 from bert_jax.modeling import Bert
 from bert_jax.recipes.keys import KEYS
 from bert_jax.recipes.page import recipes_page

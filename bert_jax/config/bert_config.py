@@ -12,7 +12,7 @@ from bert_jax.config.part import ModelPart
 from bert_jax.config.parts import BERTS_PARTS, PLACES, SELECTORS, check_part, declared_settings, with_parts
 from bert_jax.config.values import POOLINGS, PROBLEM_TYPES, SIZES, EmbeddingLayer, check_fields_together
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.families import FAMILIES, config_keys, family_of, import_parts
+from bert_jax.families import FAMILIES, config_keys, family_of, import_parts, keys_of_any_model
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.config import NOT_CARRIED
 from bert_jax.model_files.labels import MOST_CLASSES, read_classes
@@ -142,13 +142,14 @@ class BertConfig(EncoderConfig):
     def from_hf(cls, hf: dict[str, Any], where: str = "config.json") -> Self:
         """Return the config that a Hugging Face `config.json` (as a dict) describes.
 
-        Keys are checked against `bert_jax.model_files.config`: refused keys are an error, unknown keys a warning.
+        Refused keys are an error. An unread key causes a warning if it has an effect in another model, or is like one
+        that has an effect in this.
 
         Raises:
             InputError: the family is not known, or a value has the wrong type or range or is not supported.
         """
         family = family_of(hf, where)
-        check_keys(hf, config_keys(family), where)
+        check_keys(hf, config_keys(family), where, keys_of_any_model())
         try:
             config = cls._read(hf, family, where)
         except InputError as error:

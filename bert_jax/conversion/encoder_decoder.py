@@ -61,7 +61,7 @@ def load_encoder_decoder(path: storage.PathLike) -> LoadedEncoderDecoder:
     if not is_encoder_decoder(directory):
         raise InputError(f"{where}: expected model_type {ENCODER_DECODER_TYPE!r}, found another model")
     content = storage.read_json(where, unique_keys=True)
-    check_keys(content, (*ENCODER_DECODER, *ENCODER_DECODER_GENERATION), where)
+    check_keys(content, (*ENCODER_DECODER, *ENCODER_DECODER_GENERATION), where, others=())
     parts = {name: _part(content, name, where) for name in ("encoder", "decoder")}
     settings = read_generation_settings(_generation_keys(directory, content), parts["decoder"], where)
     with open_weights(directory) as weights:
@@ -112,7 +112,7 @@ def _generation_keys(directory: storage.Path, content: Mapping[str, Any]) -> dic
     where = directory / _GENERATION_FILE
     if where.exists():
         own = storage.read_json(where)
-        check_keys(own, ENCODER_DECODER_GENERATION, where)
+        check_keys(own, ENCODER_DECODER_GENERATION, where, others=())
         keys |= {name: value for name, value in own.items() if value is not None}
     return keys
 

@@ -47,7 +47,7 @@ def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> Gli
     """
     where = root / GLINER_FILE
     content = storage.read_json(where, unique_keys=True)
-    check_keys(content, GLINER, where)
+    check_keys(content, GLINER, where, others=())
     given = {name: content[name] for name in _FIELDS if content.get(name) is not None}
     carried = tuple((name, value) for name, value in content.items() if name not in _FIELDS | _NOT_CARRIED)
     try:

@@ -1,6 +1,6 @@
 """The modules of a sentence-transformers directory, and the checks of the files in its directories."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax import storage
@@ -44,10 +44,18 @@ class ModuleLayout(NamedTuple):
         return next((module.folder for module in self.modules if module.kind in kinds), self.root)
 
 
-def checked_object(path: storage.Path, table: tuple[FileKey, ...]) -> tuple[dict[str, Any], storage.Path]:
-    """Read a JSON object and check its keys; return it with its path. A missing file is an empty object."""
+def checked_object(
+    path: storage.Path, table: tuple[FileKey, ...], others: Iterable[str] | None = None
+) -> tuple[dict[str, Any], storage.Path]:
+    """Read a JSON object and check its keys; return it with its path. A missing file is an empty object.
+
+    Args:
+        path: the file.
+        table: its keys.
+        others: as for `check_keys`.
+    """
     content = storage.read_json(path) if path.exists() else {}
-    check_keys(content, table, path)
+    check_keys(content, table, path, others)
     return content, path
 
 

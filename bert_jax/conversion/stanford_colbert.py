@@ -21,7 +21,7 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
     """
     tensors, root = model.checkpoint.tensors, model.root
     projection = tensors[f"{EMBEDDING_LAYER.format(number=0)}{STANFORD_PROJECTION}"] = tensors[STANFORD_PROJECTION]
-    content, where = checked_object(root / "artifact.metadata", tables.ARTIFACT_METADATA)
+    content, where = checked_object(root / "artifact.metadata", tables.ARTIFACT_METADATA, others=())
     attends = optional_boolean(content, "attend_to_mask_tokens", False, where)
     masks = optional_boolean(content, "mask_punctuation", True, where)
     markers = {

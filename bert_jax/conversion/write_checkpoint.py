@@ -18,8 +18,6 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families import FAMILIES
 from bert_jax.head_names import GLINER_HEAD
 from bert_jax.lazy import LazyModule, import_object
-from bert_jax.model_files import check_keys
-from bert_jax.model_files.generation import GENERATION
 from bert_jax.modeling import Bert
 
 if TYPE_CHECKING:
@@ -45,13 +43,9 @@ class SavesItself(Protocol):
 
 
 def generation_settings(directory: storage.Path) -> dict[str, Any] | None:
-    """Read and check a directory's generation_config.json, which is only copied; None if there is none."""
+    """Read a directory's generation_config.json, which is only copied; None if there is none."""
     where = directory / _GENERATION
-    if not where.exists():
-        return None
-    content = storage.read_json(where)
-    check_keys(content, GENERATION, where)
-    return content
+    return storage.read_json(where) if where.exists() else None
 
 
 def writer(dtype: str, weights: str) -> Callable[[storage.Path, Tensors], None]:

@@ -16,11 +16,11 @@ from importlib import metadata
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.families.base import Family, Json, shown
-from bert_jax.model_files.config import GENERATION_IN_CONFIG, SHARED_BY_FAMILIES
-from bert_jax.model_files.keys import FileKey
+from bert_jax.model_files.config import OF_OTHER_MODELS, SHARED_BY_FAMILIES
+from bert_jax.model_files.keys import FileKey, honoured, unread_keys
 
 ENTRY_POINTS = "bert_jax.families"  # group of the entry points of other packages: name -> `module:FAMILY`
-_MACHINERY = ("base", "describe", "names")  # modules here that are no family's
+_MACHINERY = ("base", "names")  # modules here that are no family's
 
 
 class _Families(Mapping[str, Family]):
@@ -30,9 +30,9 @@ class _Families(Mapping[str, Family]):
     """
 
     def __init__(self) -> None:
-        found = {info.name: info.ispkg for info in pkgutil.iter_modules(__path__)}
-        names = found.keys() - {*_MACHINERY}
-        self._folders = {name for name, is_folder in found.items() if is_folder}
+        is_folder_of = {info.name: info.ispkg for info in pkgutil.iter_modules(__path__)}
+        names = is_folder_of.keys() - {*_MACHINERY}
+        self._folders = {name for name, is_folder in is_folder_of.items() if is_folder}
         self._files = sorted(names, key=lambda name: (name != "bert", name))
         self._of_file: dict[str, dict[str, Family]] = {}  # file -> the families that it defines, once it is imported
         self._added: dict[str, Family] = {}  # by `register_family`
@@ -125,12 +125,28 @@ def import_parts() -> None:
     _of_entry_points()
 
 
+def own_keys(family: Family) -> tuple[FileKey, ...]:
+    """Return the keys of a family's config.json beside those of all families: one for each field, and `file_keys`.
+
+    The meaning of a key of a field is the field's name.
+    """
+    known = {key.name for key in SHARED_BY_FAMILIES if key.fate == "honoured"} | {key.name for key in family.file_keys}
+    fields = {key: field for field, key in (*family.older_keys.items(), *family.keys.items()) if key not in known}
+    return (*(honoured(key, field) for key, field in fields.items()), *family.file_keys)
+
+
 def config_keys(family: str) -> tuple[FileKey, ...]:
     """Return the keys of a family's config.json."""
-    keys = FAMILIES[family].file_keys
+    keys = own_keys(FAMILIES[family])
     own = {key.name for key in keys}
-    shared = (key for key in (*SHARED_BY_FAMILIES, *GENERATION_IN_CONFIG) if key.name not in own)
-    return (*shared, *keys)
+    return (*(key for key in SHARED_BY_FAMILIES if key.name not in own), *keys)
+
+
+def keys_of_any_model() -> Iterator[str]:
+    """Yield the names of keys of config.json that change the outputs of some model; imports all families."""
+    yield from OF_OTHER_MODELS
+    for family in FAMILIES.values():
+        yield from (key.name for key in own_keys(family) if key.fate != "harmless")
 
 
 def architectures_of(hf: Json, where: object) -> tuple[str, ...]:
@@ -152,25 +168,25 @@ def family_of(hf: Json, where: object = "config.json") -> str:
         InputError: the family is not known or not given, or model_type and architectures contradict each other.
     """
     stated, classes = hf.get("model_type"), architectures_of(hf, where)
-    found = of_model_type(hf)
-    if stated is not None and found is None:
+    family_of_type = of_model_type(hf)
+    if stated is not None and family_of_type is None:
         near = did_you_mean(str(stated), FAMILIES)
         raise InputError(f"{where}: model_type {shown(stated)} is not supported{near}")
-    if found is not None and (not classes or any(_is_class_of(name, found) for name in classes)):
-        return found
+    if family_of_type is not None and (not classes or any(_is_class_of(name, family_of_type) for name in classes)):
+        return family_of_type
     of_classes = [family for name in classes for family in FAMILIES if _is_class_of(name, family)]
     if stated is None and not of_classes:
         raise InputError(
             f"{where}: expected a model_type, found none, and architectures {shown(list(classes))} do not say it"
         )
-    if found is None:
+    if family_of_type is None:
         return next((family for family in of_classes if FAMILIES[family].shows(hf)), of_classes[0])
     # XLM-R is RoBERTa with another vocabulary.
-    same = {"roberta", "xlm-roberta"} if found in ("roberta", "xlm-roberta") else {found}
-    same |= set(FAMILIES[found].other_model_types)
+    same = {"roberta", "xlm-roberta"} if family_of_type in ("roberta", "xlm-roberta") else {family_of_type}
+    same |= set(FAMILIES[family_of_type].other_model_types)
     if of_classes and not same & set(of_classes):
         raise InputError(f"{where}: model_type is {stated!r}, but architectures are {shown(list(classes))}")
-    return found
+    return family_of_type
 
 
 def of_model_type(hf: Json) -> str | None:
@@ -188,8 +204,9 @@ def of_model_type(hf: Json) -> str | None:
 
 def _describes(family: str, hf: Json) -> bool:
     """Return whether a family has every key of a `config.json`, and refuses none of the values."""
-    keys = {key.name: key for key in config_keys(family)}
-    return all(name in keys and (keys[name].fate != "refused" or hf[name] in keys[name].defaults) for name in hf)
+    keys = config_keys(family)
+    refused = any(key.fate == "refused" and hf.get(key.name) not in key.defaults for key in keys)
+    return not refused and not unread_keys(hf, keys)
 
 
 def _is_class_of(name: str, family: str) -> bool:

@@ -36,7 +36,7 @@ class Family:
     Attributes:
         name: the family's name, by default its model_type in `config.json`.
         names: its tensor names.
-        file_keys: the keys of its `config.json` beside those that all families share.
+        file_keys: the keys of its `config.json` beside those of fields (`keys`) and those that all families share.
         title: its name in the documentation.
         fixed: fields of `BertConfig` with the same value in all models of the family.
         sizes: named size -> (layers, hidden size, heads, feed-forward size), for sizes that differ from BERT's.
@@ -68,7 +68,7 @@ class Family:
 
     name: str
     names: Names
-    file_keys: tuple[FileKey, ...]
+    file_keys: tuple[FileKey, ...] = ()
     title: str = ""
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sizes: Mapping[str, tuple[int, int, int, int]] = dataclasses.field(default_factory=dict)

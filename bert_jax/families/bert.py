@@ -15,11 +15,9 @@ from bert_jax.families.names import (
     norm,
 )
 from bert_jax.head_names import DECODER_HEAD
-from bert_jax.model_files.keys import LAYER_KEYS, SEGMENT_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *SEGMENT_KEYS,
     honoured("position_embedding_type", "absolute (learned) or sinusoidal; others are refused"),
     refused("feed_forward_type", "gated layers are those of a Jina BERT, whose auto_map names its code", "original"),
     harmless("embedding_size", "equal to hidden_size; a narrower embedding makes the model an electra"),

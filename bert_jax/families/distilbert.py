@@ -13,22 +13,6 @@ from bert_jax.families.names import (
     embeddings,
     norm,
 )
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, FileKey, harmless, honoured
-
-_KEYS: tuple[FileKey, ...] = (
-    honoured("dim", "width of the layers"),
-    honoured("hidden_dim", "width of the feed-forward layers"),
-    honoured("n_layers", "number of layers"),
-    honoured("n_heads", "number of attention heads"),
-    honoured("activation", "activation of the feed-forward layers"),
-    honoured("dropout", "dropout rate"),
-    honoured("attention_dropout", "dropout rate"),
-    honoured("seq_classif_dropout", "dropout rate"),
-    honoured("qa_dropout", "dropout rate"),
-    harmless("sinusoidal_pos_embds", "initialisation of the position embedding"),
-    harmless("tie_weights_", "equal to tie_word_embeddings"),
-    *ABSOLUTE_KEYS,
-)
 
 _LAYER = "distilbert.transformer.layer.{layer}"
 _CLASSIFIER = (*dense("pre_classifier", "summary/dense"), *dense("classifier", "classifier"))
@@ -73,7 +57,6 @@ def _read_distilbert(hf: Json) -> Json:
 DISTILBERT_FAMILY = Family(
     name="distilbert",
     title="DistilBERT",
-    file_keys=_KEYS,
     names=_NAMES,
     tokenizer_class="DistilBertTokenizer",
     token_types=False,

@@ -16,23 +16,13 @@ from bert_jax.families.names import (
     norm,
     rename_tensors,
 )
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, SEGMENT_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, refused
 
-_SUMMARY_KEYS: tuple[FileKey, ...] = (
+_KEYS: tuple[FileKey, ...] = (
     refused("summary_type", "multiple choice reads the first token", "first"),
     refused("summary_use_proj", "multiple choice has a dense layer", True),
     refused("summary_activation", "multiple choice has gelu after the dense layer", "gelu"),
     refused("summary_proj_to_labels", "the classifier follows the dense layer", False, True),
-    harmless("summary_last_dropout", "dropout rate; classifier_dropout is used"),
-    harmless("summary_first_dropout", "dropout rate; classifier_dropout is used"),
-)
-
-_KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *SEGMENT_KEYS,
-    *ABSOLUTE_KEYS,
-    *_SUMMARY_KEYS,
-    honoured("embedding_size", "width of the embeddings"),
 )
 
 # TensorFlow checkpoints of BERTs with narrow embeddings have ELECTRA's architecture under BERT's names.

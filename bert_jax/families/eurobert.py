@@ -15,28 +15,15 @@ from bert_jax.families.names import (
     norm,
     projections,
 )
-from bert_jax.model_files.keys import FileKey, harmless, honoured
+from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, honoured
 
 _KEYS: tuple[FileKey, ...] = (
-    honoured("intermediate_size", "width of the feed-forward layers"),
-    honoured("hidden_act", "activation of the feed-forward layers"),
+    ALWAYS_ROTARY,
     honoured("num_key_value_heads", "number of heads of keys and values"),
-    honoured("rms_norm_eps", "epsilon of RMSNorm"),
-    honoured("attention_bias", "whether attention has biases"),
-    honoured("mlp_bias", "whether feed-forward layers and the output matrix of the masked-LM head have biases"),
-    honoured("attention_dropout", "dropout rate"),
-    honoured("hidden_dropout_prob", "dropout rate, which transformers ignores"),
-    honoured("classifier_dropout", "dropout rate, which transformers ignores"),
     honoured("classifier_pooling", "what a sequence classifier reads: bos, mean or late"),
     honoured("clf_pooling", "classifier_pooling in the files of its authors"),
     honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
     honoured("rope_theta", "base of rotary positions, in older files"),
-    harmless("hidden_dropout", "written by the original code, but not used"),
-    harmless("pretraining_tp", "implementation of layers"),
-    harmless("bos_token", "taken from the tokenizer's files"),
-    harmless("eos_token", "taken from the tokenizer's files"),
-    harmless("pad_token", "taken from the tokenizer's files"),
-    harmless("mask_token", "taken from the tokenizer's files"),
 )
 
 _LAYER = "model.layers.{layer}"

@@ -21,11 +21,9 @@ from bert_jax.families.names import (
     rename_tensors,
     split_tensors,
 )
-from bert_jax.model_files.keys import LAYER_KEYS, SEGMENT_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *SEGMENT_KEYS,
     honoured("rope_parameters", "base and factor of rotary positions; types default, linear and ntk"),
     # Keys of the original files, whose model_type is `new`.
     honoured("rope_theta", "base of rotary positions"),
@@ -33,10 +31,6 @@ _KEYS: tuple[FileKey, ...] = (
     refused("position_embedding_type", "other position embeddings are not supported", "rope", "rotary"),
     refused("layer_norm_type", "other norms are not supported", "layer_norm"),
     refused("logn_attention_scale", "attention scaled by the length of a text is not supported", False),
-    harmless("logn_attention_clip1", "used only with logn_attention_scale"),
-    harmless("pack_qkv", "whether query, key and value are one tensor; the tensors show it"),
-    harmless("unpad_inputs", "implementation of attention"),
-    harmless("use_memory_efficient_attention", "implementation of attention"),
 )
 
 _LAYER = "gte.layers.{layer}"
@@ -93,14 +87,14 @@ def _read_gte(hf: Json) -> Json:
         parameters, key = hf.get("rope_scaling") or {}, "rope_scaling"
     if not isinstance(parameters, dict):
         raise InputError(f"{key}: expected an object, found {shown(parameters)}")
-    given = {name: value for name, value in parameters.items() if value is not None}
-    kind = given.pop("rope_type", given.pop("type", "default"))
-    given.pop("type", None)
-    theta = number({"rope_theta": hf.get("rope_theta", 10_000.0 if original else 160_000.0)} | given, "rope_theta")
-    factor = number({"factor": 1.0} | given, "factor")
-    if unknown := given.keys() - {"rope_theta", "factor"}:
+    rope = {name: value for name, value in parameters.items() if value is not None}
+    kind = rope.pop("rope_type", rope.pop("type", "default"))
+    rope.pop("type", None)
+    theta = number({"rope_theta": hf.get("rope_theta", 10_000.0 if original else 160_000.0)} | rope, "rope_theta")
+    factor = number({"factor": 1.0} | rope, "factor")
+    if unknown := rope.keys() - {"rope_theta", "factor"}:
         name = min(unknown)
-        raise InputError(f"{key}: {name}: expected none, found {shown(given[name])}")
+        raise InputError(f"{key}: {name}: expected none, found {shown(rope[name])}")
     if kind == "ntk":  # https://kexue.fm/archives/9706, formula (6): a larger base, and slower turns of all frequencies
         if type(hf.get("hidden_size")) is not int or type(hf.get("num_attention_heads")) is not int:
             raise InputError(f"{key}: type: expected hidden_size and num_attention_heads with 'ntk', found neither")

@@ -11,17 +11,12 @@ from bert_jax.errors import InputError
 from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, keys_with, shown
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, dense, dense_parts, norm
-from bert_jax.model_files.keys import LAYER_KEYS, SEGMENT_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *SEGMENT_KEYS,
     honoured("auto_map", "repository of the authors' code, which tells the two layouts apart; the code is never run"),
     honoured("feed_forward_type", "geglu and reglu: gated layers with gelu and relu; original: those of BERT"),
     refused("position_embedding_type", "other position embeddings are those of a BERT", "alibi"),
-    harmless("emb_pooler", "pooling in the original code; that of sentence-transformers' files is used"),
-    harmless("attn_implementation", "implementation of attention"),
-    harmless("model_max_length", "taken from the tokenizer's files"),
 )
 
 _LAYER = "bert.encoder.layer.{layer}"

@@ -19,11 +19,9 @@ from bert_jax.families.names import (
     split_tensors,
     tied_lm_head,
 )
-from bert_jax.model_files.keys import LAYER_KEYS, SEGMENT_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *SEGMENT_KEYS,
     honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
     # Keys of the authors' files, whose model_type is that of XLM-R.
     honoured("rotary_emb_base", "base of rotary positions"),
@@ -33,15 +31,6 @@ _KEYS: tuple[FileKey, ...] = (
     honoured("truncate_dim", "number of leading dimensions of a vector that are kept"),
     refused("position_embedding_type", "other position embeddings are those of an XLM-R", "rotary"),
     refused("use_reg_tokens", "further tokens before a text are not supported", False),
-    harmless("lora_rank", "the shapes of the adapters show it"),
-    harmless("lora_dropout_p", "dropout rate of adapters in training"),
-    harmless("lora_main_params_trainable", "training of adapters"),
-    harmless("load_trained_adapters", "whether the original code reads the adapters"),
-    harmless("matryoshka_dimensions", "numbers of dimensions that the training included"),
-    harmless("emb_pooler", "pooling in the original code; that of sentence-transformers' files is used"),
-    harmless("num_reg_tokens", "used only with use_reg_tokens"),
-    harmless("use_flash_attn", "implementation of attention"),
-    harmless("use_cache", "cache of a decoder"),
 )
 
 _LAYER = "roberta.layers.{layer}"

@@ -3,13 +3,6 @@
 from bert_jax.families import bert
 from bert_jax.families.base import PRE_NORM, Family, keys_with
 from bert_jax.families.names import norm
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, FileKey, honoured
-
-_KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *ABSOLUTE_KEYS,
-    honoured("type_vocab_size", "rows of the segment embedding"),
-)
 
 _NAMES = bert.with_bert_heads(
     "MegatronBert",
@@ -21,7 +14,6 @@ _NAMES = bert.with_bert_heads(
 MEGATRON_BERT_FAMILY = Family(
     name="megatron-bert",
     title="Megatron-BERT",
-    file_keys=_KEYS,
     names=_NAMES,
     tokenizer_class="BertTokenizer",
     sign=r"(^|\.)layer\.\d+\.attention\.ln\.",

@@ -5,37 +5,18 @@ from bert_jax.config.positions import RotaryConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, rope_base, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
-from bert_jax.model_files.keys import FileKey, harmless, honoured
+from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured
 
 _KEYS: tuple[FileKey, ...] = (
-    honoured("intermediate_size", "width of the feed-forward layers"),
-    honoured("hidden_activation", "activation of the feed-forward layers"),
-    honoured("norm_eps", "epsilon of LayerNorm"),
-    honoured("norm_bias", "whether LayerNorms have biases"),
-    honoured("attention_bias", "whether attention has biases"),
-    honoured("mlp_bias", "whether feed-forward layers have biases"),
-    honoured("attention_dropout", "dropout rate"),
     honoured("embedding_dropout", "dropout rate; must equal mlp_dropout"),
-    honoured("mlp_dropout", "dropout rate"),
-    honoured("classifier_dropout", "dropout rate"),
     honoured("layer_types", "full or sliding attention of each layer"),
     honoured("global_attn_every_n_layers", "number of layers from one global layer to the next, in older files"),
     honoured("local_attention", "width of the attention window of local layers"),
     honoured("rope_parameters", "bases of rotary positions; scaled ones are refused"),
     honoured("global_rope_theta", "base of rotary positions, in older files"),
     honoured("local_rope_theta", "base of rotary positions in local layers, in older files"),
-    honoured("decoder_bias", "whether the masked-LM head has a bias for each token"),
-    honoured("classifier_bias", "whether a head's dense layer has a bias"),
-    honoured("classifier_activation", "activation of a head's dense layer"),
-    honoured("classifier_pooling", "which tokens a sequence classifier reads"),
-    harmless("initializer_cutoff_factor", "truncation of the initialiser"),
-    harmless("deterministic_flash_attn", "implementation of attention"),
-    harmless("sparse_prediction", "implementation of a loss"),
-    harmless("sparse_pred_ignore_index", "implementation of a loss"),
-    harmless("reference_compile", "setting of PyTorch's compiler"),
-    harmless("repad_logits_with_grad", "implementation of a loss"),
     harmless("layer_norm_eps", "norm_eps is used"),
-    harmless("position_embedding_type", "always rotary"),
+    ALWAYS_ROTARY,
 )
 
 _LAYER = "model.layers.{layer}"

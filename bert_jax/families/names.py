@@ -154,7 +154,7 @@ def classifiers(**heads: tuple[Entry, ...]) -> dict[str, tuple[Entry, ...]]:
 def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> dict[str, str]:
     """Return head -> Hugging Face class for a family: the usual heads and `others`, except `without`."""
     encoder, masked_lm = others.get("encoder", "Model"), others.get("masked_lm", "ForMaskedLM")
-    usual = {
+    class_names = {
         "encoder": encoder,
         "sentence_embedding": encoder,
         "multi_vector": encoder,
@@ -165,29 +165,29 @@ def architectures(family: str, without: tuple[str, ...] = (), **others: str) -> 
         "question_answering": "ForQuestionAnswering",
         "multiple_choice": "ForMultipleChoice",
     }
-    return {head: f"{family}{name}" for head, name in (usual | others).items() if head not in without}
+    return {head: f"{family}{name}" for head, name in (class_names | others).items() if head not in without}
 
 
 def rename_tensors(tensors: NamedTensors, rules: tuple[tuple[str, str], ...]) -> NamedTensors:
     """Rename tensors by (pattern, replacement) rules, applied in order."""
-    found = {}
+    renamed = {}
     for name, tensor in tensors.items():
         for pattern, replacement in rules:
             name = re.sub(pattern, replacement, name)
-        found[name] = tensor
-    return found
+        renamed[name] = tensor
+    return renamed
 
 
-def split_tensors(tensors: NamedTensors, whole: str, parts: tuple[str, ...]) -> NamedTensors:
-    """Split tensors of a dense layer `whole` along their first axis into those of the layers `parts`."""
-    found = {}
+def split_tensors(tensors: NamedTensors, joined: str, parts: tuple[str, ...]) -> NamedTensors:
+    """Split tensors of a dense layer `joined` along their first axis into those of the layers `parts`."""
+    split = {}
     for name, tensor in tensors.items():
-        if f".{whole}." not in name:
-            found[name] = tensor
+        if f".{joined}." not in name:
+            split[name] = tensor
             continue
         for i, part in enumerate(parts):
-            found[name.replace(f".{whole}.", f".{part}.")] = tensor.part(i, len(parts))
-    return found
+            split[name.replace(f".{joined}.", f".{part}.")] = tensor.part(i, len(parts))
+    return split
 
 
 # Heads that several families name alike: the masked-LM head, and the classifier of sequences with a layer of its own.

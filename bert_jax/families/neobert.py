@@ -4,30 +4,19 @@ from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
-from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
+    ALWAYS_ROTARY,
     honoured("intermediate_size", "width of the feed-forward layers times 1.5, rounded"),
-    honoured("norm_eps", "epsilon of RMSNorm"),
-    honoured("max_length", "maximum number of tokens in a sequence"),
-    honoured("decoder_init_range", "parameter of the initialiser of fresh parameters"),
-    honoured("classifier_dropout", "dropout rate"),
-    honoured("hidden_dropout_prob", "dropout rate, which the original code does not have"),
-    honoured("attention_probs_dropout_prob", "dropout rate, which the original code does not have"),
     refused("hidden_act", "other activations are not supported", "SwiGLU", "swiglu"),
     refused("rms_norm", "LayerNorm is not supported", True),
     refused("rope", "learned positions are not supported", True),
     refused("ngpt", "normalised weights are not supported", False),
     refused("dropout", "dropout in layers has the key hidden_dropout_prob", 0, 0.0),
     refused("swiglu_packed", "gates in tensors of their own are not supported", True),
-    harmless("embedding_init_range", "initialisation of the word embedding"),
-    harmless("classifier_init_range", "initialisation of a classifier"),
     harmless("initializer_range", "decoder_init_range is used"),
     harmless("max_position_embeddings", "max_length is used"),
-    harmless("base_scale", "a setting of normalised weights"),
-    harmless("flash_attention", "implementation of attention"),
-    harmless("dim_head", "equal to hidden_size / num_attention_heads"),
-    harmless("kwargs", "keys of the original code"),
 )
 
 _LAYER = "model.transformer_encoder.{layer}"

@@ -20,9 +20,6 @@ from bert_jax.families.names import (
     norm,
     tied_lm_head,
 )
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, SEGMENT_KEYS, FileKey
-
-_KEYS: tuple[FileKey, ...] = (*LAYER_KEYS, *SEGMENT_KEYS, *ABSOLUTE_KEYS)
 
 
 def _names(family: str, prefix: str, entries: tuple[Entry, ...]) -> Names:
@@ -45,7 +42,6 @@ def _with_decoder(family: str) -> Names:
 ROBERTA_FAMILY = Family(
     name="roberta",
     title="RoBERTa, XLM-R, XLM-R XL, CamemBERT, data2vec and RoBERTa-PreLayerNorm",
-    file_keys=_KEYS,
     names=_with_decoder("Roberta"),
     tokenizer_class="RobertaTokenizer",
     token_types=False,

@@ -7,19 +7,7 @@ from bert_jax.config.positions import RotaryConfig
 from bert_jax.families import bert
 from bert_jax.families.base import Family, keys_with
 from bert_jax.families.names import CLASSIFICATION_HEAD, Names, architectures, classifiers, dense
-from bert_jax.model_files.keys import FileKey, harmless, honoured
-
-_KEYS: tuple[FileKey, ...] = (
-    honoured("intermediate_size", "width of the feed-forward layers"),
-    honoured("hidden_act", "activation of the feed-forward layers, and of a classifier's own layer"),
-    honoured("hidden_dropout_prob", "dropout rate"),
-    honoured("attention_probs_dropout_prob", "dropout rate"),
-    honoured("layer_norm_eps", "epsilon of LayerNorm"),
-    honoured("type_vocab_size", "rows of the segment embedding"),
-    honoured("embedding_size", "width of the embeddings"),
-    honoured("rotary_value", "whether rotary positions rotate values too"),
-    harmless("position_embedding_type", "always rotary"),
-)
+from bert_jax.model_files.keys import ALWAYS_ROTARY
 
 
 def _positions(config: Any) -> Any:
@@ -48,7 +36,7 @@ _NAMES = Names(
 ROFORMER_FAMILY = Family(
     name="roformer",
     title="RoFormer",
-    file_keys=_KEYS,
+    file_keys=(ALWAYS_ROTARY,),
     names=_NAMES,
     sign=r"^roformer\.|(^|\.)encoder\.embed_positions\.",
     classes="RoFormer",

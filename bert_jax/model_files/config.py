@@ -26,69 +26,10 @@ SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
     refused("pruned_heads", "pruned heads are not supported", {}, []),
     honoured("quantization_config", "how `bert-jax quantize` has quantized the weights; others are refused"),
     refused("per_layer_config", "layers of different shapes are not supported", {}),
+    refused("position_embedding_type", "other position embeddings are not supported", "absolute"),
     refused("rope_scaling", "scaled rotary positions are not supported", {}),
-    harmless("dtype", "dtype of the weights; any dtype is read"),
-    harmless("torch_dtype", "dtype of the weights, in older files"),
-    harmless("transformers_version", "version of transformers"),
-    harmless("_name_or_path", "path of the model at its author"),
-    harmless("name_or_path", "path of the model at its author"),
-    harmless("_commit_hash", "version on the hub"),
-    harmless("auto_map", "Python classes beside the weights, which are never run"),
-    harmless("_num_labels", "number of classes in files of 2020; id2label has it"),
-    harmless("use_cache", "cache of a decoder"),
-    harmless("chunk_size_feed_forward", "number of tokens that are computed at once"),
-    harmless("output_attentions", "default of an argument of calls"),
-    harmless("output_hidden_states", "default of an argument of calls"),
-    harmless("output_past", "default of an argument of calls"),
-    harmless("return_dict", "type of the output of calls"),
-    harmless("tie_last_hidden_states", "whether the last hidden state is a copy"),
-    harmless("attn_implementation", "implementation of attention"),
-    harmless("_attn_implementation", "implementation of attention"),
-    harmless("_attn_implementation_autoset", "implementation of attention"),
-    harmless("gradient_checkpointing", "rematerialisation in training"),
-    harmless("torchscript", "setting of PyTorch's compiler"),
-    harmless("use_bfloat16", "dtype of TensorFlow's arithmetic"),
-    harmless("bos_token_id", "taken from the tokenizer's files"),
-    harmless("eos_token_id", "taken from the tokenizer's files"),
-    harmless("sep_token_id", "taken from the tokenizer's files"),
-    harmless("cls_token_id", "taken from the tokenizer's files"),
-    harmless("mask_token_id", "taken from the tokenizer's files"),
-    harmless("unk_token_id", "taken from the tokenizer's files"),
-    harmless("tokenizer_class", "used by the tokenizer"),
-    harmless("prefix", "prefix of prompts in text generation"),
-    harmless("finetuning_task", "task of fine-tuning"),
-    harmless("task_specific_params", "setting of text generation"),
-    harmless("cross_attention_hidden_size", "setting of decoders"),
-    harmless("decoder_start_token_id", "setting of text generation"),
-    harmless("tie_encoder_decoder", "setting of encoder-decoders"),
-    harmless("tf_legacy_loss", "loss of TensorFlow models"),
-    harmless("adapters", "settings of adapters in other files"),
-    harmless("directionality", "always bidi in TensorFlow's bert_config.json"),
-    harmless("pooler_fc_size", "written by TensorFlow, but not used"),
-    harmless("pooler_num_attention_heads", "written by TensorFlow, but not used"),
-    harmless("pooler_num_fc_layers", "written by TensorFlow, but not used"),
-    harmless("pooler_size_per_head", "written by TensorFlow, but not used"),
-    harmless("pooler_type", "written by TensorFlow, but not used"),
-    harmless("vocab_file", "path of the vocabulary at its author"),
-    harmless("language", "language of the training text"),
-    harmless("name", "name of the model"),
-    harmless("model_name", "name of the model"),
-    harmless("base_model_name", "name of the base model"),
+    harmless("max_length", "setting of text generation"),
 )
-# Defaults of text generation that transformers 4 wrote into every config.json, and 5 drops.
-GENERATION_IN_CONFIG: tuple[FileKey, ...] = tuple(
-    harmless(name, "setting of text generation")
-    for name in (
-        "max_length", "max_new_tokens", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-        "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
-        "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences",
-        "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
-        "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
-        "min_new_tokens", "epsilon_cutoff", "eta_cutoff", "max_time", "constraints", "force_words_ids",
-        "renormalize_logits", "num_assistant_tokens", "min_p", "watermarking_config", "guidance_scale",
-        "generation_kwargs",
-    )
-)  # fmt: skip
 # Keys that are not copied from the read config.json to a written one: `BertConfig` writes its own, or they concern
 # files that are not written.
 NOT_CARRIED = (
@@ -101,8 +42,13 @@ NOT_CARRIED = (
     "auto_map",
     "quantization_config",
 )
+# Keys of models that are no family here, which change their outputs.
+OF_OTHER_MODELS = (
+    "attention_multiplier", "attn_logit_softcapping", "embedding_multiplier", "final_logit_softcapping", "logit_scale",
+    "max_window_layers", "partial_rotary_factor", "qk_norm", "query_pre_attn_scalar", "residual_multiplier",
+    "rope_interleaved", "sliding_window", "use_bidirectional_attention", "use_qk_norm", "use_sliding_window",
+)  # fmt: skip
 # Titles of the tables in docs/model_files.md.
 FILES = {
     "SHARED_BY_FAMILIES": "`config.json`: keys of all families",
-    "GENERATION_IN_CONFIG": "`config.json`: keys of text generation",
 }

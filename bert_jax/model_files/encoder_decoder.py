@@ -1,10 +1,8 @@
 """Keys of an encoder-decoder: the outer keys of its config.json, and generation_config.json, which it honours."""
 
-from bert_jax.model_files.config import SHARED_BY_FAMILIES
-from bert_jax.model_files.generation import GENERATION
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
-_OWN = (
+ENCODER_DECODER_GENERATION: tuple[FileKey, ...] = (
     honoured("decoder_start_token_id", "first token of the decoder; without it bos_token_id"),
     honoured("bos_token_id", "first token of the decoder, if decoder_start_token_id is missing"),
     honoured("eos_token_id", "token that ends a text; one only"),
@@ -50,21 +48,13 @@ _OWN = (
     refused("token_healing", "changes of the prompt are not supported", False),
     refused("stop_strings", "texts end with eos_token_id", []),
 )
-_NAMES = {key.name for key in _OWN}
-ENCODER_DECODER_GENERATION: tuple[FileKey, ...] = (*_OWN, *(key for key in GENERATION if key.name not in _NAMES))
-_OUTER = (
+ENCODER_DECODER: tuple[FileKey, ...] = (
     honoured("model_type", "encoder-decoder"),
     honoured("encoder", "the encoder's config: the keys of its family"),
     honoured("decoder", "the decoder's config: the keys of its family, with is_decoder and add_cross_attention"),
-    harmless("architectures", "always EncoderDecoderModel"),
-    harmless("is_encoder_decoder", "always true"),
     refused("tie_encoder_decoder", "encoders and decoders that share parameters are not supported", False),
-    harmless("tie_word_embeddings", "the decoder's config has its own"),
-    harmless("vocab_size", "the configs of encoder and decoder have their own"),
+    harmless("is_encoder_decoder", "always true"),
 )
-_TAKEN = {key.name for key in (*_OUTER, *ENCODER_DECODER_GENERATION)}
-_OTHERS = tuple(key for key in SHARED_BY_FAMILIES if key.name not in _TAKEN and key.fate == "harmless")
-ENCODER_DECODER: tuple[FileKey, ...] = (*_OUTER, *_OTHERS)
 
 # Titles of the tables in docs/model_files.md.
 FILES = {

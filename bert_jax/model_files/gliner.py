@@ -27,39 +27,12 @@ GLINER: tuple[FileKey, ...] = (
     refused("labels_decoder_config", "decoders of names of types are not supported"),
     refused("relations_layer", "extraction of relations is not supported", ""),
     refused("triples_layer", "extraction of relations is not supported", ""),
-    harmless("adjacency_loss_coef", "used only with relations_layer"),
     harmless("embed_rel_token", "used only with relations_layer"),
-    harmless("rel_token_index", "used only with relations_layer"),
-    harmless("rel_token", "used only with relations_layer"),
     refused("post_fusion_schema", "attention between types and text after the encoder is not supported", ""),
     refused("fuse_layers", "a mixture of the encoder's layers is not supported", False),
     refused("span_encoder_config", "an encoder over the words is not supported"),
     refused("represent_spans", "token-level models are not supported", False),
     refused("precomputed_prompts_mode", "vectors of types in the weights are not supported", False),
-    harmless("id_to_classes", "used only with precomputed_prompts_mode"),
-    harmless("num_post_fusion_layers", "used only with post_fusion_schema"),
-    harmless("decoder_mode", "used only with labels_decoder"),
-    harmless("full_decoder_context", "used only with labels_decoder"),
-    harmless("blank_entity_prob", "used only with labels_decoder"),
-    harmless("decoder_loss_coef", "used only with labels_decoder"),
-    harmless("neg_spans_ratio", "used only with represent_spans"),
-    harmless("vocab_size", "rows of the word embedding; the tensor shows it"),
-    harmless("fine_tune", "whether the encoder was trained"),
-    harmless("_attn_implementation", "implementation of attention"),
-    *(
-        harmless(name, "version of a library")
-        for name in ("transformers_version", "gliner_version")
-    ),
-    *(
-        harmless(name, "setting of the training")
-        for name in (
-            "name", "size_sup", "shuffle_types", "random_drop", "lr_encoder", "lr_others", "num_steps", "warmup_ratio",
-            "train_batch_size", "eval_every", "root_dir", "train_data", "val_data_dir", "prev_path", "gpu", "run_time",
-            "log_dir", "save_total_limit", "scheduler_type", "loss_alpha", "loss_gamma", "loss_reduction",
-            "label_smoothing", "weight_decay_encoder", "weight_decay_other", "max_grad_norm", "freeze_token_rep",
-            "token_loss_coef", "span_loss_coef", "negatives", "masking", "loss_prob_margin", "dtype", "torch_dtype",
-        )
-    ),
 )  # fmt: skip
 
 # Titles of the tables in docs/model_files.md.

@@ -1,15 +1,32 @@
-"""The type of a key in a JSON file of a model directory: honoured, harmless or refused."""
+"""The treatment of keys in the JSON files of a model directory: honoured, refused, harmless or unread."""
 
 import dataclasses
+import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from bert_jax.errors import InputError, logger, printable
 
-_EMPTY: tuple[Any, ...] = (None, False, "", [], {}, 0)  # values of unknown keys that cause no warning
+# Keys that most files have and that change no output: versions, paths, dtypes, devices, implementations, defaults of
+# calls, ids that the tokenizer's files say, and what TensorFlow's BERT wrote.
+USUAL_KEYS = frozenset((
+    "__version__", "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_from_model_config",
+    "_name_or_path", "_num_labels", "adapters", "attn_implementation", "auto_map", "bos_token_id",
+    "chunk_size_feed_forward", "cls_token_id", "device_map", "directionality", "dtype", "eos_token_id",
+    "finetuning_task", "gradient_checkpointing", "initializer_cutoff_factor", "language", "low_cpu_mem_usage",
+    "mask_token_id", "model_name", "name", "name_or_path", "output_attentions", "output_hidden_states", "output_past",
+    "pad_token_id", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type", "return_dict", "revision", "sep_token_id", "sparse_pred_ignore_index", "summary_last_dropout",
+    "tie_weights_", "tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "trust_remote_code",
+    "unk_token_id", "unpad_inputs", "use_bfloat16", "use_cache", "use_fast", "use_memory_efficient_attention",
+    "vocab_file",
+))  # fmt: skip
+_EMPTY: tuple[Any, ...] = (None, False, "", [], {}, 0)  # values of unread keys that are not reported
+_ALIKE = 0.86  # `difflib` ratio above which a name is that of a key, misspelt
+_MAX_COMPARED = 100  # most unread keys whose names are compared with those of the table
 _MAX_VALUE = 60  # most characters of a value in a message
 _log = logger(__name__)
-_named: set[tuple[str, str]] = set()
+_reported: set[tuple[str, str]] = set()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +35,9 @@ class FileKey:
 
     Attributes:
         name: the key.
-        fate: `honoured`: the key is applied. `harmless`: the key does not affect the model's outputs. `refused`: the
-            key affects the outputs and is not supported, so that a value outside `defaults` is an error.
+        fate: `honoured`: the key is applied. `refused`: the key affects the outputs and is not supported, so that a
+            value outside `defaults` is an error. `harmless`: the key has no effect in this file, and its name is that
+            of a key that has one elsewhere, or like it.
         says: meaning of the key, or reason of its treatment; a phrase without a full stop.
         defaults: the accepted values of a refused key.
     """
@@ -36,7 +54,7 @@ def honoured(name: str, says: str) -> FileKey:
 
 
 def harmless(name: str, says: str) -> FileKey:
-    """Return a key that does not affect the model's outputs."""
+    """Return a key that does not affect the model's outputs, though its name is that of a key that does elsewhere."""
     return FileKey(name, "harmless", says)
 
 
@@ -45,49 +63,57 @@ def refused(name: str, says: str, *defaults: Any) -> FileKey:
     return FileKey(name, "refused", says, (None, *defaults))
 
 
-def check_keys(content: Mapping[str, Any], table: Iterable[FileKey], where: object) -> None:
+def unread_keys(content: Mapping[str, Any], table: Iterable[FileKey]) -> list[str]:
+    """Return the keys of a file that are neither in its table nor in `USUAL_KEYS`, and whose value is not empty."""
+    known = USUAL_KEYS | {key.name for key in table}
+    return [
+        name
+        for name, value in content.items()
+        if name not in known and not any(value is empty or value == empty for empty in _EMPTY)
+    ]
+
+
+def check_keys(
+    content: Mapping[str, Any], table: Iterable[FileKey], where: object, others: Iterable[str] | None = None
+) -> None:
     """Check the keys of a file against its table.
 
-    An unknown key with a value that is not empty causes a warning, once per file.
+    Unread keys are reported in one line, once per file: a warning for those that may change the outputs, else at level
+    INFO.
 
     Args:
         content: the file's JSON object.
         table: the keys of the file.
         where: the file, for messages.
+        others: names that change the outputs of other models; it is not iterated if all keys are known. Unread keys
+            cause a warning only if they have one of these names, or one like a key of the table. None = always.
 
     Raises:
         InputError: a refused key has a value that is not accepted.
     """
-    known = {key.name: key for key in table}
-    unknown = []
+    keys = {key.name: key for key in table}
     for name, value in content.items():
-        key = known.get(name)
-        if key is None:
-            if not any(value is empty or value == empty for empty in _EMPTY):
-                unknown.append(name)
-        elif key.fate == "refused" and value not in key.defaults:
-            found = printable(repr(value), _MAX_VALUE)
+        key = keys.get(name)
+        if key is not None and key.fate == "refused" and value not in key.defaults:
             expected = " or ".join(repr(default) for default in key.defaults if default is not None) or "none"
-            raise InputError(f"{where}: {name}: expected {expected}, found {found}: {key.says}")
-    fresh = [name for name in unknown if (str(where), name) not in _named]
-    _named.update((str(where), name) for name in fresh)
-    if fresh:
-        shown = ", ".join(f"{name}={content[name]!r}" for name in fresh)
-        _log.warning("%s: unknown keys are ignored: %s", where, printable(shown))
+            raise InputError(
+                f"{where}: {name}: expected {expected}, found {printable(repr(value), _MAX_VALUE)}: {key.says}"
+            )
+    unread = [name for name in unread_keys(content, keys.values()) if (str(where), name) not in _reported]
+    if not unread:
+        return
+    _reported.update((str(where), name) for name in unread)
+    elsewhere = None if others is None else {*others}
+    suspects = {}
+    for number, name in enumerate(unread):
+        alike = difflib.get_close_matches(name, keys, n=1, cutoff=_ALIKE) if number < _MAX_COMPARED else []
+        if elsewhere is None or name in elsewhere or alike:
+            suspects[name] = f"{name}={content[name]!r}" + (f" (did you mean {alike[0]!r}?)" if alike else "")
+    if suspects:
+        _log.warning("%s: unknown keys are ignored: %s", where, printable(", ".join(suspects.values())))
+    if rest := [name for name in unread if name not in suspects]:
+        noun = "key is" if len(rest) == 1 else "keys are"
+        _log.info("%s: %d %s not read: %s", where, len(rest), noun, printable(", ".join(rest)))
 
 
-# Keys that the `config.json` of several families have.
-LAYER_KEYS: tuple[FileKey, ...] = (
-    honoured("intermediate_size", "width of the feed-forward layers"),
-    honoured("hidden_act", "activation of the feed-forward layers"),
-    honoured("hidden_dropout_prob", "dropout rate"),
-    honoured("attention_probs_dropout_prob", "dropout rate"),
-    honoured("layer_norm_eps", "epsilon of LayerNorm"),
-)
-SEGMENT_KEYS: tuple[FileKey, ...] = (
-    honoured("type_vocab_size", "rows of the segment embedding; 0 = none"),
-    honoured("classifier_dropout", "dropout rate"),
-)
-ABSOLUTE_KEYS: tuple[FileKey, ...] = (
-    refused("position_embedding_type", "other position embeddings are not supported", "absolute"),
-)
+ALWAYS_ROTARY = harmless("position_embedding_type", "always rotary")

@@ -44,20 +44,20 @@ def _by_number(labels: Any) -> tuple[str, ...] | None:
         raise InputError(f"id2label: expected an object of numbers and names, found {_shown(labels)}")
     if len(labels) > MOST_CLASSES:
         raise InputError(f"id2label: expected at most {MOST_CLASSES} classes, found {len(labels)}")
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for key, name in labels.items():
         text = str(key)
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InputError(f"id2label: expected the numbers 0, 1, ... as keys, found {_shown(key)}")
-        if int(text) in found:
+        if int(text) in names:
             raise InputError(f"id2label: expected each number once, found {int(text)} twice")
         if not isinstance(name, str):
             raise InputError(f"id2label: expected a name for class {text}, found {_shown(name)}")
-        found[int(text)] = name
-    gap = next((i for i in range(len(found)) if i not in found), None)
+        names[int(text)] = name
+    gap = next((i for i in range(len(names)) if i not in names), None)
     if gap is not None:
-        raise InputError(f"id2label: expected the numbers 0 to {len(found) - 1}, found {max(found)} but no {gap}")
-    return tuple(found[i] for i in range(len(found)))
+        raise InputError(f"id2label: expected the numbers 0 to {len(names) - 1}, found {max(names)} but no {gap}")
+    return tuple(names[i] for i in range(len(names)))
 
 
 def _by_name(labels: Any) -> dict[str, int] | None:
@@ -66,14 +66,14 @@ def _by_name(labels: Any) -> dict[str, int] | None:
         return None
     if not isinstance(labels, Mapping):
         raise InputError(f"label2id: expected an object of names and numbers, found {_shown(labels)}")
-    found = {}
+    numbers = {}
     for name, number in labels.items():
         if isinstance(number, str) and number.isascii() and number.isdigit() and len(number) < 10:
             number = int(number)
         if type(number) is not int or number < 0:
             raise InputError(f"label2id: expected a number for {_shown(name)}, found {_shown(number)}")
-        found[name] = number
-    return found
+        numbers[name] = number
+    return numbers
 
 
 def _check_agree(names: tuple[str, ...], numbers: dict[str, int] | None, where: object) -> None:

@@ -51,15 +51,9 @@ ARTIFACT_METADATA = (
     honoured("mask_punctuation", "whether punctuation is not scored; default: true"),
     honoured("attend_to_mask_tokens", "whether tokens attend to those that fill up a query"),
     refused("similarity", "other similarities of vectors are not supported", "cosine"),
-    *(harmless(name, "a setting of training, of the index or of the run") for name in (
-        "query_token", "doc_token", "dim", "checkpoint", "model_name", "triples", "collection", "queries", "index_name",
-        "root", "experiment", "name", "meta", "nranks", "amp", "gpus", "rank", "bsize", "accumsteps", "lr", "maxsteps",
-        "warmup", "warmup_bert", "nway", "use_ib_negatives", "reranker", "distillation_alpha", "ignore_scores",
-        "save_every", "resume", "resume_optimizer", "ncells", "centroid_score_threshold", "ndocs", "index_path",
-        "index_bsize", "nbits", "kmeans_niters", "overwrite", "interaction", "relu", "load_index_with_mmap", "configs",
-        "total_visible_gpus", "avoid_fork_if_possible", "local_rank", "kmeans_seed", "use_rotary_embeddings",
-    )),
-)  # fmt: skip
+    harmless("query_token", "text of query_token_id in other models; query_token_id is used"),
+    harmless("doc_token", "text of doc_token_id in other models; doc_token_id is used"),
+)
 
 # Titles of the tables in docs/model_files.md.
 FILES = {

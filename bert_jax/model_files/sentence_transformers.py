@@ -16,7 +16,6 @@ MODULES = (
              "Jina Embeddings v3; others are refused"),
     honoured("path", "directory of the module"),
     harmless("idx", "modules are in the order of the list"),
-    harmless("name", "name of the module in PyTorch"),
     refused("kwargs", "arguments of each call of the module", [], {}, ["task"], ["task", "truncate_dim"]),
 )  # fmt: skip
 # In the directory of the Transformer; also named sentence_roberta_config.json and the like.
@@ -39,28 +38,16 @@ SENTENCE_BERT_CONFIG = (
     honoured("config_kwargs", "another name of config_args"),
     honoured("tokenizer_args", "arguments of the tokenizer; see the table of `tokenizer_args`"),
     honoured("processor_kwargs", "another name of tokenizer_args"),
-    harmless("unpad_inputs", "affects only speed"),
 )  # fmt: skip
 MODEL_ARGS = (
     harmless("add_pooling_layer", "the pooler is not used by sentence embeddings"),
-    harmless("attn_implementation", "affects only speed"),
     honoured("default_task", "the task whose adapter is used, of a model with adapters for several"),
-    harmless("device_map", "device of the parameters in PyTorch"),
-    harmless("dtype", "dtype of PyTorch's arithmetic; here an argument"),
-    harmless("low_cpu_mem_usage", "affects only memory"),
-    harmless("revision", "version on the hub"),
-    harmless("torch_dtype", "another name of dtype"),
-    harmless("trust_remote_code", "code of a model directory is never run"),
-    harmless("unpad_inputs", "affects only speed"),
-    harmless("use_memory_efficient_attention", "affects only speed"),
 )
 TOKENIZER_ARGS = (
     honoured("model_max_length", "maximum number of tokens in an input; takes precedence over max_seq_length"),
     refused("do_lower_case", "a setting that differs from the tokenizer's own files"),
     refused("padding_side", "padding on the left is not supported", "right"),
     refused("truncation_side", "truncation on the left is not supported here", "right"),
-    harmless("trust_remote_code", "code of a model directory is never run"),
-    harmless("use_fast", "implementation of the tokenizer in transformers"),
 )
 POOLING = (
     honoured("pooling_mode", "cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken, or several, whose vectors "
@@ -109,7 +96,6 @@ CONFIG_SENTENCE_TRANSFORMERS = (
     honoured("truncate_dim", "number of leading dimensions of a vector that are kept"),
     honoured("activation_fn", "activation of a cross-encoder's logits, a class of torch.nn"),
     harmless("keep_in_fp32_modules", "logits are always float32"),
-    harmless("__version__", "versions of the libraries that wrote the file"),
     harmless("requirements", "versions that PyTorch needs"),
 )
 # The object `sentence_transformers` in the config.json of a cross-encoder.

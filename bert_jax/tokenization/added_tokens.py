@@ -54,9 +54,9 @@ def add_tokens(
         special = {role: token for role, token in special.items() if role not in missing}
     for role, token in special.items():
         if token not in present:
-            said = files.settings.get(f"{role}_token")
-            described = token_of(said, f"{role}_token", special=True) if isinstance(said, dict) else None
-            backend.add_special_tokens([described or special_token(role, token)])
+            setting = files.settings.get(f"{role}_token")
+            token_of_files = token_of(setting, f"{role}_token", special=True) if isinstance(setting, dict) else None
+            backend.add_special_tokens([token_of_files or special_token(role, token)])
     _add(backend, further, files.rows)
     return dict(special)
 
@@ -78,10 +78,10 @@ def _add(backend: tokenizers.Tokenizer, tokens: list[tokenizers.AddedToken], row
 
 def _warn_of_other_ids(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> None:
     for i, token in sorted(files.added.items()):
-        found = backend.token_to_id(token.content)
-        if found is not None and found != i:
+        new = backend.token_to_id(token.content)
+        if new is not None and new != i:
             name = repr(printable(token.content, 60))
             _log.warn_once(
-                f"added token {name}: the files say id {i}, but it gets id {found}, as in transformers' fast tokenizers"
+                f"added token {name}: the files say id {i}, but it gets id {new}, as in transformers' fast tokenizers"
             )
             return

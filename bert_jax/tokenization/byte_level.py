@@ -1,5 +1,6 @@
 """Byte-level BPE (Radford et al. 2019, section 2.2), and the tokenizer of DeBERTa, which has BERT's special tokens."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,11 +8,11 @@ import tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.added_tokens import add_tokens, special_token
-from bert_jax.tokenization.backends import sep_and_cls
+from bert_jax.tokenization.added_tokens import special_token
+from bert_jax.tokenization.building import BERT_ROWS, finish_tokenizer
 from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.names import WORD_PIECE_SPECIALS
-from bert_jax.tokenization.settings import TOKEN_TYPES, TokenizerFiles
+from bert_jax.tokenization.settings import TOKEN_TYPES, TokenizerFiles, named_specials
 from bert_jax.tokenization.tokenizer_json_settings import sequence_parts
 
 # With this class, every version of transformers uses a saved tokenizer.json as it is.
@@ -19,13 +20,7 @@ DEBERTA_CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 def deberta(
-    vocabulary: Mapping[str, int],
-    merges: Sequence[tuple[str, str]],
-    *,
-    special: Mapping[str, str] = WORD_PIECE_SPECIALS,
-    add_prefix_space: bool = False,
-    max_length: int | None = None,
-    files: TokenizerFiles | None = None,
+    vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], files: TokenizerFiles | None = None
 ) -> BackendTokenizer:
     """Return DeBERTa's tokenizer: the byte-level BPE of GPT-2 with BERT's special tokens.
 
@@ -36,25 +31,22 @@ def deberta(
     Args:
         vocabulary: ids of tokens, with bytes written as the printable characters of the paper.
         merges: pairs of tokens to merge, in order of priority.
-        special: names of the special tokens by role.
-        add_prefix_space: whether to tokenize the first word of a text as if a space preceded it.
-        max_length: most tokens in an input of the model; None = not known.
-        files: contents of the files beside the vocabulary: added tokens and settings.
+        files: contents of the files beside the vocabulary.
 
     Raises:
         InputError: a special token is missing, or a merge has a token that is not in the vocabulary.
     """
-    backend = byte_level_backend(vocabulary, merges, add_prefix_space)
     files = files or TokenizerFiles()
-    special = add_tokens(backend, special, files, special_token)
-    tokens = sep_and_cls(special, backend)
-    (sep, _), (cls, _) = tokens
-    backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single=[cls, "$A", sep], pair=[cls, "$A", sep, "$B:1", f"{sep}:1"], special_tokens=list(tokens)
+    prefix = files.settings.get("add_prefix_space", False)
+    files = dataclasses.replace(files, settings=files.settings | DEBERTA_CLASS)
+    return finish_tokenizer(
+        byte_level_backend(vocabulary, merges, prefix),
+        named_specials(WORD_PIECE_SPECIALS, files.settings),
+        files,
+        {**TOKEN_TYPES, "add_prefix_space": prefix},
+        BERT_ROWS,
+        special_token,
     )
-    limit = {} if max_length is None else {"model_max_length": max_length}
-    own = {**DEBERTA_CLASS, "add_prefix_space": add_prefix_space}
-    return BackendTokenizer(backend, special, {**TOKEN_TYPES, **files.settings, **limit, **own})
 
 
 def byte_level_backend(

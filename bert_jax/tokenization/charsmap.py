@@ -55,7 +55,7 @@ def _leaves(units: np.ndarray, where: str) -> np.ndarray:
     last = len(units)
     offsets = (units >> 10) << ((units & 512) >> 6)
     seen = np.zeros(last, np.bool_)
-    nodes, found = np.zeros(1, np.int64), []
+    nodes, leaves = np.zeros(1, np.int64), []
     labels = np.arange(1, 256, dtype=np.int64)
     while len(nodes):
         seen[nodes] = True
@@ -63,14 +63,14 @@ def _leaves(units: np.ndarray, where: str) -> np.ndarray:
         with_leaf = (units[nodes] >> 8 & 1).astype(np.bool_)
         if (bases >= last).any():
             raise InputError(f"{where}: expected a trie of {last} units, found a step out of it")
-        found.append(units[bases[with_leaf]] & 0x7FFFFFFF)
+        leaves.append(units[bases[with_leaf]] & 0x7FFFFFFF)
         children = []
         for start in range(0, len(bases), 4096):
             places = bases[start : start + 4096, None] ^ labels
             if (places >= last).any():
                 raise InputError(f"{where}: expected a trie of {last} units, found a step out of it")
-            fits = (units[places] & 0x800000FF) == labels
-            children.append(places[fits])
+            is_child = (units[places] & 0x800000FF) == labels
+            children.append(places[is_child])
         nodes = np.unique(np.concatenate(children))
         nodes = nodes[~seen[nodes]]  # the trie's compiler shares equal suffixes
-    return np.concatenate(found).astype(np.int64)
+    return np.concatenate(leaves).astype(np.int64)

@@ -76,5 +76,5 @@ def algorithm_of(names: Iterable[str], has_tokenizer_json: bool) -> str | None:
 
 def fits_model(name: str, model: str) -> bool:
     """Return whether the model type of a tokenizer.json can be that of the tokenizer class `name`."""
-    fits = [kind for kind, names in _MODELS.items() if short_name(name) in names.split()]
-    return not fits or model in fits or model not in (*_MODELS, "WordLevel")
+    models_of_class = [kind for kind, names in _MODELS.items() if short_name(name) in names.split()]
+    return not models_of_class or model in models_of_class or model not in (*_MODELS, "WordLevel")

@@ -114,10 +114,10 @@ class FastBpeTokenizer(Tokenizer):
 
     def _encoded(self, text: str, parse_special: bool) -> Iterator[tuple[int, int, int]]:
         """Yield the id and the character range of each token."""
-        whole = not parse_special or self._settings.get("split_special_tokens")
+        is_plain = not parse_special or self._settings.get("split_special_tokens")
         start = 0
-        for part in [text] if whole else self._added_pattern.split(text):
-            if not whole and part in self._added:
+        for part in [text] if is_plain else self._added_pattern.split(text):
+            if not is_plain and part in self._added:
                 yield self._ids[part], start, start + len(part)
             else:
                 for word in _WORD.finditer(part):

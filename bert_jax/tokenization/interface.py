@@ -298,13 +298,13 @@ def _truncation(truncation: bool | str | None, max_length: int | None) -> str:
     if truncation is None:
         return "longest_first" if max_length is not None else ""
     names = {True: "longest_first", False: "", "do_not_truncate": ""}
-    found = names.get(truncation, truncation)
-    if found not in ("", "longest_first", "only_first", "only_second"):
+    strategy = names.get(truncation, truncation)
+    if strategy not in ("", "longest_first", "only_first", "only_second"):
         raise InputError(
             "truncation: expected True, False, 'longest_first', 'only_first', 'only_second' or 'do_not_truncate', "
             f"found {truncation!r}"
         )
-    return str(found)
+    return str(strategy)
 
 
 def _padding(padding: bool | str) -> bool | str:

@@ -51,11 +51,11 @@ def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int], 
         return None
     kind = post_processor["type"]
     if kind == "Sequence":
-        layouts = [layout_of(part, ids, typed) for part in post_processor["processors"]]
-        found = [layout for layout in layouts if layout is not None]
-        if len(found) > 1:
-            raise InputError(f"post_processor: expected one row layout, found {len(found)}")
-        return found[0] if found else None
+        layouts_of_parts = [layout_of(part, ids, typed) for part in post_processor["processors"]]
+        layouts = [layout for layout in layouts_of_parts if layout is not None]
+        if len(layouts) > 1:
+            raise InputError(f"post_processor: expected one row layout, found {len(layouts)}")
+        return layouts[0] if layouts else None
     if kind in ("BertProcessing", "RobertaProcessing"):
         first, sep = (_known(post_processor[role][0], [post_processor[role][1]], ids)[0] for role in ("cls", "sep"))
         layout = RowLayout.bert(first, sep) if kind == "BertProcessing" else RowLayout.roberta(first, sep)

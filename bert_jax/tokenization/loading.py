@@ -137,8 +137,8 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
 
 def _vocabulary_file(directory: storage.Path, files: TokenizerFiles) -> storage.Path:
     # transformers reads no tokenizer.json for PhoBERT, BERTweet and ESM; that of a RoFormer lacks its words.
-    own = "vocab.txt" if files.algorithm in (FAST_BPE, RESIDUES, RJIEBA) else None
-    for name in (own, files.settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
+    file_of_class = "vocab.txt" if files.algorithm in (FAST_BPE, RESIDUES, RJIEBA) else None
+    for name in (file_of_class, files.settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():
             return directory / name
     models = sorted(p for p in directory.iterdir() if p.suffix == ".model")
@@ -220,17 +220,17 @@ def _specials_of(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> dict[s
     """
     declared = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     added = {token.content for token in files.added.values()}
-    usual_here = _SPECIALS.get(files.algorithm or "", {})
+    defaults_of_class = _SPECIALS.get(files.algorithm or "", {})
     special = {}
-    for role, usual in _SPECIAL_NAMES.items():
+    for role, default_names in _SPECIAL_NAMES.items():
         if role == "mask" and files.settings.get("mask_token", "") is None:
             continue
         named = named_special(role, files.settings)
-        likely = (named, *sorted(usual, key=lambda name: name not in declared))
-        found = [token for token in likely if token and (token in added or backend.token_to_id(token) is not None)]
-        found += [token for token in (named, usual_here.get(role)) if token]
-        if found:
-            special[role] = found[0]
+        candidates = (named, *sorted(default_names, key=lambda name: name not in declared))
+        tokens = [token for token in candidates if token and (token in added or backend.token_to_id(token) is not None)]
+        tokens += [token for token in (named, defaults_of_class.get(role)) if token]
+        if tokens:
+            special[role] = tokens[0]
     for role, other in (("cls", "bos"), ("sep", "eos")):  # Llama's tokenizers have no other names for them
         token = named_special(other, files.settings)
         if role not in special and token and backend.token_to_id(token) is not None:

@@ -95,11 +95,11 @@ def _longest_matches(tokenizer: Tokenizer, word: str) -> Iterator[int]:
     while start < len(word) <= model.max_input_chars_per_word:
         prefix = model.continuing_subword_prefix if start else ""
         ends = range(len(word), start, -1)
-        found = next((end for end in ends if model.token_to_id(prefix + word[start:end]) is not None), None)
-        if found is None:
+        match_end = next((end for end in ends if model.token_to_id(prefix + word[start:end]) is not None), None)
+        if match_end is None:
             return
-        yield model.token_to_id(prefix + word[start:found])
-        start = found
+        yield model.token_to_id(prefix + word[start:match_end])
+        start = match_end
 
 
 def _always_kept(tokenizer: Tokenizer) -> set[int]:
@@ -129,8 +129,8 @@ def _kept_of_backend(tokenizer: BackendTokenizer, used: set[int]) -> list[int]:
         kept |= {ids[byte] for byte in tokenizers.pre_tokenizers.ByteLevel.alphabet() if byte in ids}
         ranks = {tuple(merge): rank for rank, merge in enumerate(_pairs(model["merges"]))}
         priority = {pair: (rank, pair[0] + pair[1]) for pair, rank in ranks.items()}
-        made = [_merged_from(tokenizer.pieces[i], priority.get) for i in kept if tokenizer.pieces[i] in ids]
-        return sorted(kept | {ids[piece] for pieces in made for piece in pieces})
+        intermediate = [_merged_from(tokenizer.pieces[i], priority.get) for i in kept if tokenizer.pieces[i] in ids]
+        return sorted(kept | {ids[piece] for parts in intermediate for piece in parts})
     kept |= _characters(tokenizer, kept)
     if kind == "Unigram":
         scores = np.array([score for _, score in model["vocab"]])
@@ -161,8 +161,8 @@ def _merged_from(piece: str, rule: Callable[[tuple[str, str]], tuple[Any, str] |
     symbols = list(piece)
     seen = set(symbols)
     while len(symbols) > 1:
-        found = [(rule((a, b)), i) for i, (a, b) in enumerate(itertools.pairwise(symbols))]
-        possible = [(merge[0], i, merge[1]) for merge, i in found if merge is not None]
+        merges = [(rule((a, b)), i) for i, (a, b) in enumerate(itertools.pairwise(symbols))]
+        possible = [(merge[0], i, merge[1]) for merge, i in merges if merge is not None]
         if not possible:
             break
         _, at, result = min(possible)
@@ -192,8 +192,8 @@ def _smaller_backend(tokenizer: BackendTokenizer, kept: list[int]) -> BackendTok
         first = range(3)  # <unk>, <s> and </s>, whose ids are others
         proto = sentencepiece_proto(sentencepiece)
         shift = _shift(tokenizer, proto)
-        own = [i for i in range(len(proto.pieces)) if i in first or i + shift in new]
-        sentencepiece = _with_pieces(sentencepiece, own)
+        kept_pieces = [i for i in range(len(proto.pieces)) if i in first or i + shift in new]
+        sentencepiece = _with_pieces(sentencepiece, kept_pieces)
     return tokenizer.replaced(backend, sentencepiece)
 
 
@@ -231,16 +231,16 @@ def _kept_of_sentencepiece(tokenizer: SentencePieceTokenizer, used: set[int]) ->
     ids = {proto.pieces[i].piece: i for i in normal}
 
     def rule(pair: tuple[str, str]) -> tuple[float, str] | None:
-        made = ids.get("".join(pair))
-        return None if made is None else (-scores[made], "".join(pair))
+        merged_id = ids.get("".join(pair))
+        return None if merged_id is None else (-scores[merged_id], "".join(pair))
 
     made = [_merged_from(tokenizer.pieces[i], rule) for i in kept if tokenizer.pieces[i] in ids]
     return sorted(kept | {ids[piece] for pieces in made for piece in pieces if piece in ids})
 
 
 def _smaller_sentencepiece(tokenizer: SentencePieceTokenizer, kept: list[int]) -> SentencePieceTokenizer:
-    own = len(sentencepiece_proto(tokenizer.model).pieces)
-    model = _with_pieces(tokenizer.model, [i for i in kept if i < own])
+    num_pieces = len(sentencepiece_proto(tokenizer.model).pieces)
+    model = _with_pieces(tokenizer.model, [i for i in kept if i < num_pieces])
     added = dict(enumerate(tokenizer.added_tokens))
     return SentencePieceTokenizer(model, tokenizer.settings, TokenizerFiles(added=added))
 

@@ -1,7 +1,7 @@
 """The tokenizer of Chinese RoFormers: words of rjieba, and WordPiece for words that the vocabulary lacks."""
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tokenizers
@@ -12,7 +12,7 @@ from bert_jax.tokenization.added_tokens import add_tokens
 from bert_jax.tokenization.backends import sep_and_cls, word_piece_backend
 from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.names import WORD_PIECE_SPECIALS
-from bert_jax.tokenization.settings import TokenizerFiles
+from bert_jax.tokenization.settings import TokenizerFiles, named_specials
 
 _MAX_CHARS_PER_WORD = 100  # longer words are unknown, as in transformers
 
@@ -30,12 +30,12 @@ class RoFormerTokenizer(BackendTokenizer):
     @functools.cached_property
     def _encoders(self) -> dict[bool, tokenizers.Tokenizer]:
         """Return copies with rjieba's words; the backend itself has none, since such a tokenizer cannot be saved."""
-        found = {}
+        encoders = {}
         for parse_special, backend in ((True, self._backend), (False, self._plain_backend)):
-            found[parse_special] = tokenizers.Tokenizer.from_str(backend.to_str())
-            found[parse_special].encode_special_tokens = backend.encode_special_tokens
-            found[parse_special].pre_tokenizer = self._words
-        return found
+            encoders[parse_special] = tokenizers.Tokenizer.from_str(backend.to_str())
+            encoders[parse_special].encode_special_tokens = backend.encode_special_tokens
+            encoders[parse_special].pre_tokenizer = self._words
+        return encoders
 
     def _encoder(self, parse_special: bool) -> tokenizers.Tokenizer:
         return self._encoders[parse_special]
@@ -55,15 +55,15 @@ class _RjiebaWords:
         text.split(self._split)
 
     def _split(self, number: int, text: tokenizers.NormalizedString) -> list[tokenizers.NormalizedString]:
-        found = []
+        words = []
         for word, start, end in self._segment(str(text), hmm=False):
             if word in self._vocabulary:
-                found.append(_part(text, start, end))
+                words.append(_part(text, start, end))
                 continue
             for part in self._apart.normalize_str(word).split():
-                found.append(_part(text, start, start + len(part)))
+                words.append(_part(text, start, start + len(part)))
                 start += len(part)
-        return found
+        return words
 
 
 def _part(text: tokenizers.NormalizedString, start: int, end: int) -> tokenizers.NormalizedString:
@@ -81,36 +81,27 @@ def _rjieba() -> Any:
     return rjieba
 
 
-def roformer(
-    pieces: Sequence[str],
-    *,
-    special: Mapping[str, str] = WORD_PIECE_SPECIALS,
-    lowercase: bool = True,
-    strip_accents: bool | None = None,
-    max_length: int | None = None,
-    files: TokenizerFiles | None = None,
-) -> RoFormerTokenizer:
+def roformer(pieces: Sequence[str], files: TokenizerFiles) -> RoFormerTokenizer:
     """Return RoFormer's tokenizer over its vocabulary, in which words may have several ideographs.
 
     Args:
         pieces: the vocabulary in the order of its ids; "##" marks tokens that continue a word.
-        special: names of the special tokens by role.
-        lowercase: whether text is lower-cased.
-        strip_accents: whether accents are dropped; None means as `lowercase`.
-        max_length: most tokens in an input of the model; None = not known.
-        files: contents of the files beside the vocabulary: added tokens and settings.
+        files: contents of the files beside the vocabulary.
 
     Raises:
         InputError: a special token is missing, or the package rjieba is not installed.
     """
     _rjieba()
-    backend = word_piece_backend(pieces, special.get("unk", "[UNK]"), _MAX_CHARS_PER_WORD)
+    lowercase = files.settings.get("do_lower_case", True)
+    named = named_specials(WORD_PIECE_SPECIALS, files.settings)
+    backend = word_piece_backend(pieces, named["unk"], _MAX_CHARS_PER_WORD)
     backend.normalizer = tokenizers.normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=False, strip_accents=strip_accents, lowercase=lowercase
+        clean_text=True,
+        handle_chinese_chars=False,
+        strip_accents=files.settings.get("strip_accents"),
+        lowercase=lowercase,
     )
-    files = files or TokenizerFiles()
-    named = add_tokens(backend, dict(special), files)
-    backend.post_processor = tokenizers.processors.BertProcessing(*sep_and_cls(named, backend))
-    limit = {} if max_length is None else {"model_max_length": max_length}
-    settings = {**files.settings, "tokenizer_class": "RoFormerTokenizer", "do_lower_case": lowercase, **limit}
-    return RoFormerTokenizer(backend, named, settings)
+    special = add_tokens(backend, named, files)
+    backend.post_processor = tokenizers.processors.BertProcessing(*sep_and_cls(special, backend))
+    settings = {**files.settings, "tokenizer_class": "RoFormerTokenizer", "do_lower_case": lowercase}
+    return RoFormerTokenizer(backend, special, settings)

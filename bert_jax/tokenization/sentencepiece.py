@@ -255,11 +255,11 @@ def _trimmed(text: str, begin: int, end: int, shift: int) -> tuple[int, int]:
 
 def _special_ids(pieces: Sequence[str], unk_id: int, settings: dict[str, Any]) -> SpecialIds:
     ids = {piece: i for i, piece in enumerate(pieces)}
-    found = {"unk": unk_id}
+    special_ids = {"unk": unk_id}
     for role, names in _CANDIDATES.items():
-        present = [ids[name] for name in (named_special(role, settings), *names) if name in ids]
-        if present:
-            found[role] = present[0]
+        ids_of_role = [ids[name] for name in (named_special(role, settings), *names) if name in ids]
+        if ids_of_role:
+            special_ids[role] = ids_of_role[0]
         elif role != "mask":
             raise InputError(f"expected a {role} token ({' or '.join(names)}) in the model, found none")
-    return SpecialIds(**found)
+    return SpecialIds(**special_ids)

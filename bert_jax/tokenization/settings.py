@@ -74,9 +74,9 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
     if "added_tokens_decoder" in settings:
         added = _decoder(settings.pop("added_tokens_decoder"), where)
     else:
-        over = _read(directory / "special_tokens_map.json")
-        _check(over, SPECIAL_TOKENS_MAP, directory / "special_tokens_map.json")
-        _merge_map(settings, over)
+        special_map = _read(directory / "special_tokens_map.json")
+        _check(special_map, SPECIAL_TOKENS_MAP, directory / "special_tokens_map.json")
+        _merge_map(settings, special_map)
         added = _encoder(directory / "added_tokens.json", set(_names(settings)))
     _check_types(settings, where)
     further = tuple(_further_specials(settings, where))
@@ -117,12 +117,12 @@ def named_special(role: str, settings: Mapping[str, Any]) -> str | None:
     return named if isinstance(named, str) and named else None
 
 
-def named_specials(usual: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special tokens by role: from the settings, else from `usual`.
+def named_specials(defaults: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens by role: from the settings, else from `defaults`.
 
     If mask_token is null, the tokenizer has no mask token.
     """
-    special = {role: named_special(role, settings) or token for role, token in usual.items()}
+    special = {role: named_special(role, settings) or token for role, token in defaults.items()}
     if "mask_token" in settings and settings["mask_token"] is None:
         del special["mask"]
     return special
@@ -174,7 +174,7 @@ def _read(path: storage.Path) -> dict[str, Any]:
 
 
 def _check(content: dict[str, Any], table: Iterable[FileKey], where: storage.Path) -> None:
-    check_keys({key: value for key, value in content.items() if not _is_named_token(key, value)}, table, where)
+    check_keys({key: value for key, value in content.items() if not _is_named_token(key, value)}, table, where, ())
 
 
 def _is_named_token(key: str, value: Any) -> bool:
@@ -186,29 +186,29 @@ def _decoder(value: Any, where: storage.Path) -> dict[int, tokenizers.AddedToken
     place = f"{where}: added_tokens_decoder"
     if not isinstance(value, dict):
         raise InputError(f"{place}: expected a map of ids to tokens, found {type(value).__name__}")
-    found = {}
+    tokens = {}
     for key, token in value.items():
         number = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else key
         if isinstance(token, str):
             raise InputError(f"{place}: {printable(key, 60)}: expected an object with its content, found a string")
-        found[check_id(number, place)] = token_of(token, f"{place}: {printable(key, 60)}")
-    return found
+        tokens[check_id(number, place)] = token_of(token, f"{place}: {printable(key, 60)}")
+    return tokens
 
 
 def _encoder(path: storage.Path, special: set[str]) -> dict[int, tokenizers.AddedToken]:
     """Read `added_tokens.json`: tokens by id; those named in `special` are special."""
-    found = {}
+    tokens = {}
     for content, i in _read(path).items():
         _check_token(content, path)
         is_special = content in special
         token = tokenizers.AddedToken(content, normalized=not is_special, special=is_special)
-        found[check_id(i, f"{path}: {printable(content, 60)}")] = token
-    return found
+        tokens[check_id(i, f"{path}: {printable(content, 60)}")] = token
+    return tokens
 
 
-def _merge_map(settings: dict[str, Any], over: dict[str, Any]) -> None:
+def _merge_map(settings: dict[str, Any], special_map: dict[str, Any]) -> None:
     """Override settings with special_tokens_map.json; its extra special tokens are added to those of the settings."""
-    for name, value in over.items():
+    for name, value in special_map.items():
         if name in _EXTRA and isinstance(value, list) and isinstance(settings.get(_EXTRA[0]), list):
             known = settings[_EXTRA[0]]
             settings[_EXTRA[0]] = known + [token for token in value if name == _EXTRA[0] and token not in known]
@@ -251,8 +251,8 @@ def _check_types(settings: dict[str, Any], where: object) -> None:
     accents = settings.get("strip_accents")
     _expect(settings, "strip_accents", isinstance(accents, bool), "true, false or null", where)
     names = settings.get("model_input_names")
-    listed = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    _expect(settings, "model_input_names", listed, "a list of names", where)
+    are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    _expect(settings, "model_input_names", are_names, "a list of names", where)
     _expect(settings, "truncation_side", settings.get("truncation_side") in ("left", "right"), "left or right", where)
     _expect(settings, "tokenizer_class", isinstance(settings.get("tokenizer_class"), str), "a name", where)
     _expect(settings, _EXTRA[0], isinstance(settings.get(_EXTRA[0]), list | dict), "a list or map of tokens", where)

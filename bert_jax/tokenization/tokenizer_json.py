@@ -36,8 +36,8 @@ def check_tokenizer_json(content: dict[str, Any]) -> None:
         if isinstance(token, dict) and "id" in token:
             check_id(token["id"], f"added_tokens: number {i + 1}: id")
     parts = {name: list(parts_of(content.get(name), name)) for name in PARTS}
-    for name, several in parts.items():
-        for part in several:
+    for name, parts_of_name in parts.items():
+        for part in parts_of_name:
             _check_part(part, name)
     _check_growth(parts["normalizer"])
 
@@ -99,9 +99,9 @@ def _check_growth(parts: list[dict[str, Any]]) -> None:
             continue
         pattern = part.get("pattern")
         text = pattern.get("String") if isinstance(pattern, dict) else None
-        own = max(1.0, len(content) / len(text) if text else len(content) + 1.0)
+        growth_of_part = max(1.0, len(content) / len(text) if text else len(content) + 1.0)
         before = [growth for growth, put in growths if not text or put.intersection(text)]
-        growths.append((own * max(before, default=1.0), set(content)))
+        growths.append((growth_of_part * max(before, default=1.0), set(content)))
     most = max((growth for growth, _ in growths), default=1.0)
     if most > _MAX_GROWTH:
         raise InputError(f"normalizer: expected replacements that turn a character into at most {_MAX_GROWTH}, found "

@@ -4,6 +4,7 @@ import io
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import sentencepiece
 import tokenizers
@@ -15,6 +16,7 @@ from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.interface import check_unicode
 from bert_jax.tokenization.names import ROBERTA_SPECIALS, WORD_PIECE_SPECIALS
 from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer
+from bert_jax.tokenization.settings import TokenizerFiles
 from bert_jax.tokenization.word_piece_tokenizer import word_piece
 
 _MOST_WORDS = 4_000_000  # limit of distinct words in the counter; above it, the rarest half is dropped
@@ -144,8 +146,8 @@ def _repeated(words: Counter[str], alphabet: set[str]) -> Iterator[str]:
     scale = max(1.0, words.total() / _MOST_OCCURRENCES)
     for word, count in sorted(words.items()):
         if alphabet.issuperset(word):
-            whole, rest = divmod(int(count / scale), _OCCURRENCES_AT_ONCE)
-            for _ in range(whole):
+            full_strings, rest = divmod(int(count / scale), _OCCURRENCES_AT_ONCE)
+            for _ in range(full_strings):
                 yield f"{word} " * _OCCURRENCES_AT_ONCE
             if rest:
                 yield f"{word} " * rest
@@ -192,7 +194,10 @@ def train_bpe(
     learner.train_from_iterator(_repeated(words, set(alphabet)), trainer)
     model = part_of(learner.model) or {}
     merges = [(left, right) for left, right in model["merges"]]
-    return byte_level_bpe(model["vocab"], merges, add_prefix_space=add_prefix_space, max_length=max_length)
+    settings: dict[str, Any] = {"add_prefix_space": add_prefix_space}
+    if max_length is not None:
+        settings["model_max_length"] = max_length
+    return byte_level_bpe(model["vocab"], merges, TokenizerFiles(settings))
 
 
 def train_sentencepiece(

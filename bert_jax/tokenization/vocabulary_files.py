@@ -1,6 +1,7 @@
 """Load a tokenizer from a vocabulary without a `tokenizer.json`: `vocab.txt`, `vocab.json` or a SentencePiece model."""
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import TYPE_CHECKING
 
 from bert_jax import storage
 from bert_jax.errors import InputError, logger, printable
@@ -19,7 +20,6 @@ from bert_jax.tokenization.classes import (
 )
 from bert_jax.tokenization.interface import Tokenizer
 from bert_jax.tokenization.names import (
-    ALBERT_SPECIALS,
     CODES_FILE,
     ESM_SPECIALS,
     MPNET_SPECIALS,
@@ -49,8 +49,6 @@ else:  # a vocabulary needs one of them, or none
     sentencepiece = LazyModule("bert_jax.tokenization.sentencepiece")
 
 _log = logger(__name__)
-# Algorithm of a SentencePiece model -> its special tokens, for those that are built alike.
-_OF_MODELS = {XLM_ROBERTA: ROBERTA_SPECIALS, CAMEMBERT: ROBERTA_SPECIALS, BIG_BIRD: ALBERT_SPECIALS}
 
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
 _CASED = 0.05  # share of capitalized words; BERT's cased vocabulary has 0.26
@@ -72,32 +70,15 @@ def open_vocabulary(path: storage.Path, kind: str, algorithm: str | None, files:
     """
     if kind == "vocab.json":
         return _from_merges(path, files)
-    if kind == "*.model" and algorithm in _OF_MODELS:
-        special = named_specials(_OF_MODELS[algorithm], files.settings)
-        prefix = files.settings.get("add_prefix_space", True)
-        build: Any = families.camembert if algorithm == CAMEMBERT else families.xlm_roberta
-        if algorithm == BIG_BIRD:
-            build = big_bird_tokenizer.big_bird
-        return build(_bytes(path), special=special, add_prefix_space=prefix, files=files)
-    if kind == "*.model" and algorithm == DEBERTA:
-        return families.deberta_v2(
-            _bytes(path),
-            special=named_specials(WORD_PIECE_SPECIALS, files.settings),
-            lowercase=bool(files.settings.get("do_lower_case")),
-            split_by_punct=bool(files.settings.get("split_by_punct")),
-            add_prefix_space=files.settings.get("add_prefix_space", True),
-            files=files,
-        )
-    if kind == "*.model" and algorithm == ALBERT:
-        settings = files.settings
-        return families.albert(
-            _bytes(path),
-            special=named_specials(ALBERT_SPECIALS, settings),
-            lowercase=settings.get("do_lower_case", True),
-            keep_accents=settings.get("keep_accents", False),
-            add_prefix_space=settings.get("add_prefix_space", True),
-            files=files,
-        )
+    if kind == "*.model" and algorithm is not None:
+        builders = {
+            XLM_ROBERTA: families.xlm_roberta,
+            CAMEMBERT: families.camembert,
+            ALBERT: families.albert,
+            DEBERTA: families.deberta_v2,
+        }
+        build = big_bird_tokenizer.big_bird if algorithm == BIG_BIRD else builders[algorithm]
+        return build(_bytes(path), files)
     if kind == "*.model":
         return sentencepiece.SentencePieceTokenizer(_bytes(path), files=files)
     has_codes = kind == "vocab.txt" and (path.parent / CODES_FILE).exists()
@@ -129,8 +110,9 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
         raise InputError("expected one token per line, found an empty file")
     settings = files.settings
     if files.algorithm == RESIDUES or (files.algorithm is None and set(ESM_SPECIALS.values()) <= set(pieces)):
-        settings = {"sep_token": settings.get("eos_token"), **settings}
-        return residues.residue_tokenizer(pieces, special=named_specials(ESM_SPECIALS, settings), files=files)
+        return residues.residue_tokenizer(pieces, files)
+    if files.algorithm == RJIEBA:
+        return roformer.roformer(pieces, files)
     lowercase = settings.get("do_lower_case")
     if lowercase is None:
         lowercase = not looks_cased(pieces)
@@ -139,25 +121,17 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
                 "vocab.txt: its words have capitals, so texts are not lower-cased, as they are by transformers where "
                 "do_lower_case is not given"
             )
-    options: dict[str, Any] = {
-        "lowercase": lowercase,
-        "strip_accents": settings.get("strip_accents"),
-        "chinese_chars": settings.get("tokenize_chinese_chars", True),
-        "files": files,
-    }
-    if files.algorithm == RJIEBA:
-        special = named_specials(WORD_PIECE_SPECIALS, settings)
-        return roformer.roformer(
-            pieces,
-            special=special,
-            lowercase=settings.get("do_lower_case", True),
-            strip_accents=settings.get("strip_accents"),
-            files=files,
-        )
     is_mpnet = set(MPNET_SPECIALS.values()) <= set(pieces) if files.algorithm is None else files.algorithm == MPNET
     if is_mpnet:
-        return families.mpnet(pieces, special=named_specials(MPNET_SPECIALS, settings), **options)
-    return word_piece(pieces, special=named_specials(WORD_PIECE_SPECIALS, settings), **options)
+        return families.mpnet(pieces, dataclasses.replace(files, settings=settings | {"do_lower_case": lowercase}))
+    return word_piece(
+        pieces,
+        special=named_specials(WORD_PIECE_SPECIALS, settings),
+        lowercase=lowercase,
+        strip_accents=settings.get("strip_accents"),
+        chinese_chars=settings.get("tokenize_chinese_chars", True),
+        files=files,
+    )
 
 
 def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
@@ -172,22 +146,12 @@ def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
     if not files.explicit and any(piece.endswith("</w>") for piece in vocabulary):
         raise InputError("expected tokens of byte-level BPE, found tokens of another BPE, which end in </w>")
     merges_file = path.parent / (path.name.removesuffix("vocab.json") + "merges.txt")
-    merges, settings = byte_level.read_merges(storage.read_text(merges_file, _MAX_BYTES), merges_file), files.settings
-    prefix = settings.get("add_prefix_space", False)
+    merges = byte_level.read_merges(storage.read_text(merges_file, _MAX_BYTES), merges_file)
     is_deberta = files.algorithm == DEBERTA_BPE
     if files.algorithm is None:
         is_deberta = WORD_PIECE_SPECIALS["cls"] in vocabulary and ROBERTA_SPECIALS["cls"] not in vocabulary
-    if is_deberta:
-        special = named_specials(WORD_PIECE_SPECIALS, settings)
-        return byte_level.deberta(vocabulary, merges, special=special, add_prefix_space=prefix, files=files)
-    return families.byte_level_bpe(
-        vocabulary,
-        merges,
-        special=named_specials(ROBERTA_SPECIALS, settings),
-        add_prefix_space=prefix,
-        trim_offsets=settings.get("trim_offsets", True),
-        files=files,
-    )
+    build = byte_level.deberta if is_deberta else families.byte_level_bpe
+    return build(vocabulary, merges, files)
 
 
 def looks_cased(pieces: list[str]) -> bool:

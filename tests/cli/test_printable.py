@@ -321,7 +321,7 @@ PRINT_THEIR_OWN_WORDS = (
     "recipes/page.py",
     "notebook.py",  # in a cell
     "config/describe.py",
-    "families/describe.py",
+    "config/model_files_page.py",
 )
 
 

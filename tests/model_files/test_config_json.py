@@ -11,9 +11,22 @@ from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES, config_keys, family_of
 from bert_jax.model_files.adapter import ADAPTER
 from bert_jax.model_files.config import NOT_CARRIED
-from bert_jax.model_files.generation import GENERATION
+from bert_jax.model_files.encoder_decoder import ENCODER_DECODER_GENERATION
+from bert_jax.model_files.keys import USUAL_KEYS
 from bert_jax.model_files.labels import read_classes
 
+# Keys that transformers writes, that are in no table, and that change no output.
+WITHOUT_EFFECT = {
+    "deterministic_flash_attn", "onnx_export", "pretraining_tp", "sinusoidal_pos_embds", "sparse_prediction",
+    "vocab_list",
+}  # fmt: skip
+GENERATION_WITHOUT_EFFECT = {
+    "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight", "assistant_lookbehind",
+    "cache_config", "cache_implementation", "compile_config", "continuous_batching_config", "disable_compile",
+    "is_assistant", "low_memory", "max_cache_len", "max_matching_ngram_size", "max_time", "num_assistant_tokens",
+    "num_assistant_tokens_schedule", "output_logits", "output_scores", "prefill_chunk_size",
+    "prompt_lookup_num_tokens", "return_dict_in_generate", "speculation_type", "target_lookbehind", "use_mtp",
+}  # fmt: skip
 # What tools and accidents put under a key.
 VALUES = (
     None, True, False, 0, 1, -1, 10**9, 10**12, 10**400, 1.5, float("nan"), float("inf"), -float("inf"), 1e-320, "",
@@ -157,7 +170,7 @@ def test_a_family_is_never_assumed(content, message):
 def test_what_is_read_and_not_refused_is_written_again(family, caplog):
     hf = written(family)
     harmless = {key.name: "something" for key in config_keys(family) if key.fate == "harmless"}
-    hf = {"my_own_key": {"a": [1]}} | harmless | hf
+    hf = {"my_own_key": {"a": [1]}} | dict.fromkeys(USUAL_KEYS, "something") | harmless | hf
     back = BertConfig.from_hf(hf).replace(num_labels=2, id2label=("x", "y")).to_hf()
     kept = {key: value for key, value in hf.items() if key not in NOT_CARRIED}
     changed = {"id2label": {"0": "x", "1": "y"}, "label2id": {"x": 0, "y": 1}}
@@ -165,14 +178,45 @@ def test_what_is_read_and_not_refused_is_written_again(family, caplog):
     assert json.loads(json.dumps(back)) == back
 
 
-def test_a_key_that_nobody_knows_is_named_once(caplog):
-    hf = written("bert") | {"my_own_key": 5}
-    with caplog.at_level(logging.WARNING):
+def test_keys_that_nobody_knows_are_named_once(caplog):
+    hf = written("bert") | {"my_own_key": 5, "another": "x", "empty": None, "transformers_version": "5.0"}
+    with caplog.at_level(logging.INFO):
         for _ in range(2):
             BertConfig.from_hf(hf, where="a/config.json")
-    assert [record.getMessage() for record in caplog.records] == [
-        "a/config.json: unknown keys are ignored: my_own_key=5"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "a/config.json: 2 keys are not read: my_own_key, another")
     ]
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("bert", "rope_theta", 1e4),
+        ("bert", "sliding_window", 128),
+        ("bert", "num_key_value_heads", 1),
+        ("bert", "layer_types", ["sliding_attention"]),
+        ("roberta", "attention_window", 4),
+        ("modernbert", "rotary_emb_base", 500.0),
+        ("gte", "position_buckets", 256),
+    ],
+)
+def test_a_key_of_another_family_causes_a_warning(family, key, value, caplog):
+    BertConfig.from_hf(written(family) | {key: value}, where=f"{family}/config.json")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{family}/config.json: unknown keys are ignored: {key}={value!r}"
+    ]
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "deberta-v2"])
+def test_each_misspelt_key_causes_a_warning(family, caplog):
+    tables = {key.name for key in config_keys(family)}
+    for key in sorted(FAMILIES[family].keys.values()):
+        if len(key) < 6:  # one letter of `dim` is a third of it
+            continue
+        caplog.clear()
+        for wrong in {key[:2] + key[3:], key[:3] + key[2:], key + "s", f"_{key}"} - tables:
+            BertConfig.from_hf(written(family) | {wrong: "x"}, where=f"{family}/{wrong}")
+            assert f"{wrong}='x'" in caplog.text, wrong
 
 
 def test_an_activation_keeps_the_name_that_it_had():
@@ -182,7 +226,7 @@ def test_an_activation_keeps_the_name_that_it_had():
     assert config.replace(hidden_act="relu").to_hf()["hidden_act"] == "relu"
 
 
-@pytest.mark.parametrize("table", [*(config_keys(family) for family in FAMILIES), GENERATION, ADAPTER])
+@pytest.mark.parametrize("table", [*(config_keys(family) for family in FAMILIES), ENCODER_DECODER_GENERATION, ADAPTER])
 def test_a_table_has_each_key_once(table):
     names = [key.name for key in table]
     assert len(set(names)) == len(names), sorted(name for name in names if names.count(name) > 1)
@@ -195,12 +239,14 @@ def test_the_tables_know_every_key_that_transformers_writes():
     for family in FAMILIES:
         if family not in CONFIG_MAPPING:  # such as NeoBERT, whose code is beside its weights
             continue
-        known = {key.name for key in config_keys(family)}
+        known = {key.name for key in config_keys(family)} | USUAL_KEYS | WITHOUT_EFFECT
         assert CONFIG_MAPPING[family]().to_dict().keys() <= known, family
         assert {field.name for field in dataclasses.fields(CONFIG_MAPPING[family])} <= known, family
-    assert transformers.GenerationConfig().to_dict().keys() <= {key.name for key in GENERATION}
+    known = {key.name for key in ENCODER_DECODER_GENERATION} | USUAL_KEYS | GENERATION_WITHOUT_EFFECT
+    assert transformers.GenerationConfig().to_dict().keys() <= known
 
 
 def test_the_table_knows_every_key_of_a_lora_adapter():
     peft = pytest.importorskip("peft", reason="its LoraConfig is the list of keys")
-    assert {field.name for field in dataclasses.fields(peft.LoraConfig)} <= {key.name for key in ADAPTER}
+    known = {key.name for key in ADAPTER} | USUAL_KEYS
+    assert {field.name for field in dataclasses.fields(peft.LoraConfig)} <= known

@@ -1,6 +1,7 @@
-"""A key of a side file is honoured, harmless, refused, or named."""
+"""A key of a side file is honoured, harmless, refused, or named: in a warning if it may change the outputs."""
 
 import logging
+import time
 
 import pytest
 
@@ -30,3 +31,29 @@ def test_an_unknown_key_is_named_once(caplog):
     for _ in range(2):
         model_files.check_keys({"scale": 2, "size": 1}, TABLE, "c.json")
     assert [record.getMessage() for record in caplog.records] == ["c.json: unknown keys are ignored: scale=2"]
+
+
+def test_keys_without_effect_elsewhere_are_counted_in_one_line(caplog):
+    caplog.set_level(logging.INFO)
+    content = {"loss": 1, "theta": 2, "sizes": 3, "torch_dtype": "float32", "steps": 10, "off": False}
+    for _ in range(2):
+        model_files.check_keys(content, TABLE, "d.json", others=iter(["theta", "width"]))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "d.json: unknown keys are ignored: theta=2, sizes=3 (did you mean 'size'?)"),
+        ("INFO", "d.json: 2 keys are not read: loss, steps"),
+    ]
+
+
+def test_other_models_are_not_asked_if_all_keys_are_known():
+    def others():
+        raise AssertionError("asked")
+        yield
+
+    model_files.check_keys({"size": 3, "author": "x", "torch_dtype": "float32"}, TABLE, "e.json", others())
+
+
+def test_many_unread_keys_take_little_time():
+    content = {f"{number}{'x' * 40}": number for number in range(1, 20_000)}
+    before = time.process_time()
+    model_files.check_keys(content, TABLE, "f.json", others=())
+    assert time.process_time() - before < 2

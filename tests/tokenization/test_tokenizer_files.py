@@ -8,6 +8,7 @@ import tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.model_files import tokenizer as tables
+from bert_jax.model_files.keys import USUAL_KEYS
 from bert_jax.tokenization import added_tokens, load_tokenizer, train_bpe, train_sentencepiece, xlm_roberta
 
 transformers = pytest.importorskip("transformers", reason="compares with transformers, which is not installed")
@@ -24,6 +25,16 @@ TEXTS = [
     " [e2] a[e2] ",
 ]
 BERT = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+# Keys of published files that are in no table.
+WITHOUT_EFFECT = (
+    "vocab_type", "do_basic_tokenize", "never_split", "do_split_on_punc", "do_word_tokenize", "do_subword_tokenize",
+    "mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs", "add_bos_token", "add_eos_token",
+    "spaces_between_special_tokens", "errors", "remove_space", "legacy", "max_length", "stride", "truncation_strategy",
+    "pad_to_multiple_of", "pad_token_type_id", "unk_id", "vocab_size", "merges_file", "tokenizer_file",
+    "special_tokens_map_file", "added_tokens_file", "init_inputs", "from_slow", "slow_tokenizer_class", "backend",
+    "is_local", "local_files_only", "files_loaded", "verbose", "processor_class", "chat_template",
+    "chat_control_tokens", "response_template", "response_schema", "tokenizer_type", "model_type", "lang",
+)  # fmt: skip
 
 
 def token(content, **flags):
@@ -381,17 +392,27 @@ def test_every_key_of_the_table_is_what_it_says(tmp_path, key, caplog):
     assert not caplog.records
 
 
-def test_a_key_that_nobody_knows_is_named_once(tmp_path, caplog):
-    write(tmp_path, tokenizer_config__json=BERT | {"shout": True})
+def test_keys_that_nobody_knows_are_named_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    write(tmp_path, tokenizer_config__json=BERT | {"shout": True, "do_lowercase": True, "name_or_path": "x"})
     for _ in range(2):
         load_tokenizer(tmp_path)
-    assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
-        "unknown keys are ignored: shout=True"
+    assert [(record.levelname, record.getMessage().split(": ", 1)[1]) for record in caplog.records] == [
+        ("WARNING", "unknown keys are ignored: do_lowercase=True (did you mean 'do_lower_case'?)"),
+        ("INFO", "1 key is not read: shout"),
     ]
 
 
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_a_key_without_effect_changes_no_ids(tmp_path, name, caplog):
+    write(tmp_path, tokenizer_config__json=BERT | {name: {"unusual": 1} if name.endswith("kwargs") else "unusual"})
+    ours, plain = load_tokenizer(tmp_path), load_tokenizer(write(tmp_path / "plain"))
+    assert [ours.encode(text) for text in TEXTS] == [plain.encode(text) for text in TEXTS]
+    assert not caplog.records
+
+
 def test_the_keys_that_transformers_writes_are_in_the_table(tmp_path):
-    names = {key.name for key in tables.TOKENIZER_CONFIG}
+    names = {*(key.name for key in tables.TOKENIZER_CONFIG), *USUAL_KEYS, *WITHOUT_EFFECT}
     for i, kind in enumerate(("BertTokenizer", "MPNetTokenizer", "RobertaTokenizer", "XLMRobertaTokenizer")):
         theirs = getattr(transformers, kind)()
         theirs.save_pretrained(tmp_path / str(i))

@@ -14,22 +14,9 @@ from bert_jax.families.names import (
     embeddings,
     norm,
 )
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, refused
 
-_KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *ABSOLUTE_KEYS,
-    honoured("type_vocab_size", "rows of the segment embedding"),
-    honoured("embedding_size", "width of the embeddings"),
-    honoured("num_hidden_groups", "groups of layers with tied parameters"),
-    honoured("inner_group_num", "layers in a group; num_hidden_layers counts the uses of groups"),
-    honoured("classifier_dropout_prob", "dropout rate"),
-    refused("net_structure_type", "other structures are not supported", 0),
-    harmless("down_scale_factor", "written by the original code, but not used"),
-    harmless("gap_size", "written by the original code, but not used"),
-    harmless("layers_to_keep", "written by the original code, but not used"),
-    harmless("num_memory_blocks", "written by the original code, but not used"),
-)
+_KEYS: tuple[FileKey, ...] = (refused("net_structure_type", "other structures are not supported", 0),)
 
 _LAYER = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
 _MASKED_LM = (

@@ -4,19 +4,6 @@ from bert_jax.families import bert
 from bert_jax.families.base import Family, keys_with
 from bert_jax.families.big_bird.parts import BigBirdHeadsConfig, BlockSparseConfig, ScaledConfig
 from bert_jax.families.names import CLASSIFICATION_HEAD, Names, architectures, classifiers, dense, norm
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, SEGMENT_KEYS, FileKey, honoured
-
-_KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *SEGMENT_KEYS,
-    *ABSOLUTE_KEYS,
-    honoured("attention_type", "original_full, or block_sparse in sequences that are long enough"),
-    honoured("block_size", "tokens in a block of block-sparse attention"),
-    honoured("num_random_blocks", "random blocks to which each block attends"),
-    honoured("use_bias", "whether the layers for queries, keys and values have biases"),
-    honoured("rescale_embeddings", "whether word embeddings are multiplied by the square root of hidden_size"),
-    honoured("sep_token_id", "id of the separator, which ends the question"),
-)
 
 _NAMES = Names(
     prefix="bert.",
@@ -43,7 +30,6 @@ _NAMES = Names(
 BIG_BIRD_FAMILY = Family(
     name="big_bird",
     title="BigBird",
-    file_keys=_KEYS,
     names=_NAMES,
     tokenizer_class="BigBirdTokenizer",
     token_types=False,

@@ -67,8 +67,8 @@ class BigBirdHeadsConfig(HeadsConfig):
                              "the question", choices=("dense", "feed_forward"))  # fmt: skip
 
     def head(self, name: str) -> str:
-        own = name == "question_answering" and self.span_head == "feed_forward"
-        return "bert_jax.families.big_bird.span_head.SpanAfterQuestionHead" if own else super().head(name)
+        after_question = name == "question_answering" and self.span_head == "feed_forward"
+        return "bert_jax.families.big_bird.span_head.SpanAfterQuestionHead" if after_question else super().head(name)
 
     def has_unread_pooler(self, head: str) -> bool:
         return self.unread_pooler and head in _WITH_UNREAD_POOLER

@@ -49,9 +49,9 @@ class SpanAfterQuestionHead(SpanHead):
     def prepare(self, config: BertConfig, inputs: Inputs) -> Inputs:
         if inputs.segment_ids is not None:
             raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
-        usual = 1 - question_tokens(config, inputs.input_ids).astype(jnp.int32)
+        of_question = 1 - question_tokens(config, inputs.input_ids).astype(jnp.int32)
         types = inputs.token_type_ids
-        types = usual if types is None else jnp.where(types.any(-1, keepdims=True), types, usual)
+        types = of_question if types is None else jnp.where(types.any(-1, keepdims=True), types, of_question)
         return dataclasses.replace(inputs, token_type_ids=types)
 
     def states(self, encoded: HeadInputs, x: jax.Array) -> jax.Array:

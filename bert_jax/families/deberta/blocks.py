@@ -153,8 +153,8 @@ def _of_keys(key: jax.Array, laid_out: jax.Array, compute: Compute) -> jax.Array
     chunks = laid_out.reshape(-1, _BLOCK, *laid_out.shape[1:])
     pairs = jnp.concatenate([chunks[:-1], chunks[1:]], axis=1)[::-1]  # [C, 2Q, N, H], those of each block of keys
     blocks = key.reshape(batch, heads, -1, _BLOCK, size)
-    found = _shifted(_products("bnckh,cwnh->bnckw", blocks, pairs, compute))  # [B, N, C, K, Q]
-    return found.reshape(batch, heads, length, _BLOCK).swapaxes(2, 3)
+    scores = _shifted(_products("bnckh,cwnh->bnckw", blocks, pairs, compute))  # [B, N, C, K, Q]
+    return scores.reshape(batch, heads, length, _BLOCK).swapaxes(2, 3)
 
 
 def _by_distance(x: jax.Array, table: jax.Array, rows: np.ndarray, compute: Compute) -> jax.Array:

@@ -17,22 +17,15 @@ from bert_jax.families.names import (
     embeddings,
     norm,
 )
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 _SHARED_KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    honoured("type_vocab_size", "rows of the segment embedding; 0 = none"),
-    honoured("embedding_size", "width of the embeddings"),
     honoured("relative_attention", "whether attention is disentangled; must agree with pos_att_type"),
     honoured("pos_att_type", "terms of disentangled attention: c2p, p2c or both"),
     honoured("position_biased_input", "whether the embeddings have position embeddings"),
     honoured("max_relative_positions", "greatest relative position; -1 = max_position_embeddings"),
-    honoured("pooler_dropout", "dropout rate before the dense layer of a classifier"),
     honoured("pooler_hidden_act", "activation of the dense layer of a classifier"),
     honoured("pooler_hidden_size", "must equal hidden_size"),
-    honoured("cls_dropout", "dropout rate before a classifier"),
-    honoured("legacy", "whether the masked-LM head has BERT's tensor names"),
-    *ABSOLUTE_KEYS,
 )
 
 _V1_KEYS: tuple[FileKey, ...] = (
@@ -42,17 +35,12 @@ _V1_KEYS: tuple[FileKey, ...] = (
     harmless("norm_rel_ebd", "DeBERTa has no LayerNorm there"),
     harmless("share_att_key", "DeBERTa projects positions by layers of their own"),
     harmless("attention_head_size", "hidden_size / num_attention_heads is used"),
-    harmless("padding_idx", "pad_token_id is used"),
-    harmless("vocab_type", "always gpt2"),
 )
 
 _V2_KEYS: tuple[FileKey, ...] = (
     *_SHARED_KEYS,
     honoured("position_buckets", "buckets of relative positions; -1 = none"),
-    honoured("share_att_key", "whether positions are projected by the layers for queries and keys"),
     honoured("norm_rel_ebd", "layer_norm: the embeddings of relative positions are normalised"),
-    honoured("conv_kernel_size", "width of the convolution beside the first layer; 0 = none"),
-    honoured("conv_act", "activation of this convolution"),
     refused("conv_groups", "convolutions in groups are not supported", 1),
     honoured("attention_head_size", "width of an attention head"),
 )

@@ -78,10 +78,10 @@ def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.A
     width = max(form.head_size, LANES)
     heads = width // form.head_size
     by_query = pl.BlockSpec((None, BLOCK, width), lambda group, b, i: (b, i, group))
-    whole = pl.BlockSpec((None, length, width), lambda group, b, i: (b, 0, group))
+    all_rows = pl.BlockSpec((None, length, width), lambda group, b, i: (b, 0, group))
     table = pl.BlockSpec((2 * length, width), lambda group, b, i: (0, group))
     backward = kernel is _backward
-    results = [by_query, whole, whole, table, table] if backward else [by_query]
+    results = [by_query, all_rows, all_rows, table, table] if backward else [by_query]
     scratch = [(length, width)] * 2 + [(2 * length, width)] * 2 if backward else []
     return pl.pallas_call(
         functools.partial(kernel, form),
@@ -91,8 +91,8 @@ def _call(form: Form, kernel, operands, query_ids, key_ids, words) -> list[jax.A
             pl.BlockSpec((None, 1, length), lambda group, b, i: (b, 0, 0)),
             pl.BlockSpec((None, None, heads, 2), lambda group, b, i: (b, group, 0, 0)),
             by_query,
-            whole,
-            whole,
+            all_rows,
+            all_rows,
             table,
             table,
             *([by_query] if backward else []),

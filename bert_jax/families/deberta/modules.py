@@ -165,9 +165,9 @@ def _in_blocks(
 
     def run(ids, projected, tables, words):
         (query_ids, key_ids), (query, key, value), (position_key, position_query) = ids, projected, tables
-        own = AttentionMask(query_ids, key_ids, mask.window)
+        mask_of_device = AttentionMask(query_ids, key_ids, mask.window)
         return blocks.attention_in_blocks(
-            own, query, key, value, position_key, position_query, rows, words, rate, compute
+            mask_of_device, query, key, value, position_key, position_query, rows, words, rate, compute
         )
 
     # On each device by itself: the compiler would sum the tables' gradients over devices in every block.

@@ -3,12 +3,9 @@
 from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, boolean, whole_number
 from bert_jax.families.ernie.parts import TaskEmbeddingsConfig
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, SEGMENT_KEYS, FileKey, honoured
+from bert_jax.model_files.keys import FileKey, honoured
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *SEGMENT_KEYS,
-    *ABSOLUTE_KEYS,
     honoured("use_task_id", "whether there is a task embedding"),
     honoured("task_type_vocab_size", "rows of the task embedding, if use_task_id is true"),
 )

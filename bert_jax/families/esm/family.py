@@ -25,18 +25,10 @@ from bert_jax.families.names import (
 from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
-    honoured("intermediate_size", "width of the feed-forward layers"),
-    honoured("hidden_dropout_prob", "dropout rate"),
-    honoured("attention_probs_dropout_prob", "dropout rate"),
-    honoured("layer_norm_eps", "epsilon of LayerNorm"),
     honoured("position_embedding_type", "absolute (ESM-1b) or rotary (ESM-2)"),
-    honoured("rope_theta", "base of rotary positions, if the weights do not have their speeds"),
     honoured("emb_layer_norm_before", "whether the embeddings have a LayerNorm"),
-    honoured("token_dropout", "whether embeddings are rescaled in place of the mask token's"),
-    honoured("mask_token_id", "id of the mask token, for token_dropout"),
     refused("is_folding_model", "ESMFold is not supported", False),
     refused("esmfold_config", "ESMFold is not supported", None),
-    harmless("vocab_list", "tokens of ESMFold"),
     harmless("hidden_act", "written by the original code, but not used: always gelu"),
 )
 
@@ -49,13 +41,13 @@ def _older(tensors: NamedTensors) -> NamedTensors:
 
     Files of transformers 5 have them once, in a layer named `*`.
     """
-    found = {}
+    renamed = {}
     for name, tensor in tensors.items():
         if (match := re.fullmatch(_SPEEDS, name)) is None:
-            found[name] = tensor
+            renamed[name] = tensor
         elif match[2] in ("0", "*"):
-            found[match[1] + match[3]] = tensor
-    return found
+            renamed[match[1] + match[3]] = tensor
+    return renamed
 
 
 _NAMES = Names(

@@ -14,20 +14,11 @@ from bert_jax.families.names import (
     dense,
     tied_lm_head,
 )
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import FileKey, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *ABSOLUTE_KEYS,
-    honoured("type_vocab_size", "rows of the segment embedding"),
     honoured("attention_window", "width of the attention window, of all layers or of each"),
-    honoured("sep_token_id", "id of the separator, by which question and choice are found"),
-    honoured("max_global_tokens", "most tokens of a sequence with global attention; a key of bert_jax"),
-    harmless("attention_mode", "implementation of attention"),
-    harmless("attention_dilation", "1 in every layer, as transformers has no other"),
     refused("autoregressive", "decoders are not supported", False),
-    harmless("ignore_attention_mask", "written by the original code, but not used"),
-    harmless("onnx_export", "setting of PyTorch's export"),
 )
 
 _ATTENTION = "longformer.encoder.layer.{layer}.attention.self"

@@ -46,10 +46,10 @@ def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.n
         return
     most = int((chosen * arrays.get("attention_mask", 1)).sum(-1).max())
     if most > config.setting("max_global_tokens"):
-        given = "" if "global_attention_mask" in arrays else ", those of the head"
+        origin = "" if "global_attention_mask" in arrays else ", those of the head"
         raise InputError(
             f"global_attention_mask: expected at most {config.setting('max_global_tokens')} tokens with global "
-            f"attention in a row (max_global_tokens), found {most}{given}"
+            f"attention in a row (max_global_tokens), found {most}{origin}"
         )
 
 

@@ -34,8 +34,8 @@ class GlobalTokensConfig(AttentionConfig):
         return bool(self.attention_windows)
 
     def windows(self, layers: int) -> tuple[int | None, ...]:
-        given = self.attention_windows
-        return tuple(given[i % len(given)] for i in range(layers)) if given else super().windows(layers)
+        windows = self.attention_windows
+        return tuple(windows[i % len(windows)] for i in range(layers)) if windows else super().windows(layers)
 
     def check(self, config: Any) -> None:
         super().check(config)

@@ -5,23 +5,11 @@ from bert_jax.families import bert
 from bert_jax.families.base import Family, Json, boolean, keys_with, shown, whole_number
 from bert_jax.families.mobilebert.parts import BottleneckConfig, MobileBertHeadsConfig, ProjectedWordsConfig
 from bert_jax.families.names import LAYERS_PATH, Entry, dense, norm
-from bert_jax.model_files.keys import LAYER_KEYS, FileKey, honoured, refused
+from bert_jax.model_files.keys import FileKey, honoured
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    honoured("type_vocab_size", "rows of the segment embedding"),
-    honoured("classifier_dropout", "dropout rate"),
-    honoured("embedding_size", "width of the word embeddings"),
-    honoured("trigram_input", "whether the embeddings of the next and the previous token count too"),
     honoured("use_bottleneck", "whether layers have a bottleneck"),
-    honoured("intra_bottleneck_size", "width of the bottleneck"),
-    honoured("use_bottleneck_attention", "whether queries, keys and values are projections of the bottleneck"),
-    honoured("key_query_shared_bottleneck", "whether queries and keys have a bottleneck of their own"),
-    honoured("num_feedforward_networks", "feed-forward blocks in a layer"),
-    honoured("normalization_type", "no_norm or layer_norm"),
-    honoured("classifier_activation", "whether the pooler has a dense layer"),
     honoured("true_hidden_size", "must equal the width of the bottleneck, or hidden_size without one"),
-    refused("position_embedding_type", "other position embeddings are not supported", "absolute"),
 )
 
 _PREFIX = "mobilebert."

@@ -54,8 +54,8 @@ class BottleneckConfig(LayerConfig):
                   config.attention.name: config.attention.name}  # fmt: skip
         for name in (name for name, used in others.items() if used):
             raise InputError(f"model config: intra_bottleneck_size: expected 0 with {name}, found {size}")
-        own = self.key_query_shared_bottleneck or self.use_bottleneck_attention
-        if not own and size != config.hidden_size:
+        from_bottleneck = self.key_query_shared_bottleneck or self.use_bottleneck_attention
+        if not from_bottleneck and size != config.hidden_size:
             raise InputError(
                 f"model config: key_query_shared_bottleneck: expected true where use_bottleneck_attention is false and "
                 f"intra_bottleneck_size {size} is not hidden_size {config.hidden_size}, found false"

@@ -16,11 +16,9 @@ from bert_jax.families.names import (
     norm,
     tied_lm_head,
 )
-from bert_jax.model_files.keys import ABSOLUTE_KEYS, LAYER_KEYS, FileKey, harmless, refused
+from bert_jax.model_files.keys import FileKey, harmless, refused
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    *ABSOLUTE_KEYS,
     refused("relative_attention_num_buckets", "other numbers of buckets are not supported", 32),
     harmless("type_vocab_size", "MPNet has no token types"),
 )

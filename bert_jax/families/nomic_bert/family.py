@@ -25,7 +25,7 @@ from bert_jax.families.names import (
     split_tensors,
 )
 from bert_jax.families.nomic_bert.parts import ExpertsConfig
-from bert_jax.model_files.keys import LAYER_KEYS, FileKey, harmless, honoured, refused
+from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured, refused
 
 # Keys of the original files of NomicBERT and Nomic Embed v2.
 _NOMIC_REFUSED = (
@@ -41,43 +41,23 @@ _NOMIC_REFUSED = (
     refused("scale_attn_weights", "unscaled attention is not supported", True),
     refused("scale_attn_by_inverse_layer_idx", "attention scaled by layer is not supported", False),
 )
+_SUMMARY = tuple(
+    harmless(name, "written by GPT-2's config, but not used")
+    for name in ("summary_activation", "summary_proj_to_labels", "summary_type", "summary_use_proj")
+)
 
 _KEYS: tuple[FileKey, ...] = (
-    *LAYER_KEYS,
-    honoured("type_vocab_size", "rows of the segment embedding"),
-    honoured("classifier_dropout", "dropout rate"),
+    ALWAYS_ROTARY,
     honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
     # Keys of the original files.
-    honoured("n_embd", "hidden_size"),
-    honoured("n_layer", "num_hidden_layers"),
-    honoured("n_head", "num_attention_heads"),
-    honoured("n_inner", "intermediate_size"),
-    honoured("n_positions", "max_position_embeddings"),
-    honoured("layer_norm_epsilon", "layer_norm_eps"),
-    honoured("resid_pdrop", "hidden_dropout_prob"),
-    honoured("attn_pdrop", "attention_probs_dropout_prob"),
     honoured("rotary_emb_base", "base of rotary positions"),
     refused("activation_function", "other activations are not supported", "swiglu"),
     *_NOMIC_REFUSED,
     refused("qkv_proj_bias", "biases in attention are not supported", False),
     refused("mlp_fc1_bias", "biases in feed-forward layers are not supported", False),
     refused("mlp_fc2_bias", "biases in feed-forward layers are not supported", False),
-    harmless("embd_pdrop", "dropout rate; resid_pdrop is used"),
-    harmless("use_flash_attn", "implementation of attention"),
-    harmless("use_xentropy", "implementation of a loss"),
-    harmless("fused_bias_fc", "implementation of layers"),
-    harmless("fused_dropout_add_ln", "implementation of layers"),
-    harmless("dense_seq_output", "implementation of a loss"),
-    harmless("last_layer_subset", "implementation of a loss"),
-    harmless("reorder_and_upcast_attn", "implementation of attention"),
-    harmless("pad_vocab_size_multiple", "rounding of vocab_size"),
-    harmless("max_trained_positions", "sequence length of training"),
-    harmless("mlm", "training objective"),
-    harmless("mlm_probability", "training objective"),
-    *(harmless(name, "written by GPT-2's config, but not used")
-      for name in ("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
-                   "summary_use_proj")),
-)  # fmt: skip
+    *_SUMMARY,
+)
 
 _LAYER = "nomic_bert.layers.{layer}"
 _OLDER = (
@@ -148,46 +128,21 @@ NOMIC_BERT_FAMILY = Family(
 )  # fmt: skip
 
 _EXPERTS_OF_NOMIC = (
-    honoured("num_experts", "number of experts"),
-    honoured("moe_top_k", "number of experts that a token uses"),
-    honoured("moe_every_n_layers", "number of layers from one with experts to the next; the second is the first"),
     refused("moe_normalize_expert_weights", "rescaled weights of experts are not supported", False),
     refused("num_shared_experts", "experts that all tokens use are not supported", 0),
     refused("expert_choice_router", "experts that choose tokens are not supported", False),
     refused("ffn_div", "narrower experts are not supported", 1),
-    harmless("moe_impl", "implementation of experts"),
-    harmless("moe_resid_pdrop", "dropout rate; resid_pdrop is used"),
-    harmless("router_aux_loss_coef", "weight of a loss that the authors' code for this format does not have"),
 )
 
 _MOE_FILE_KEYS: tuple[FileKey, ...] = (
-    honoured("n_embd", "width of the layers"),
-    honoured("n_layer", "number of layers"),
-    honoured("n_head", "number of attention heads"),
-    honoured("n_inner", "width of the feed-forward layers, and of an expert"),
-    honoured("n_positions", "maximum number of tokens in a sequence"),
-    honoured("activation_function", "activation of the feed-forward layers"),
-    honoured("layer_norm_epsilon", "epsilon of LayerNorm"),
-    honoured("resid_pdrop", "dropout rate"),
-    honoured("attn_pdrop", "dropout rate"),
-    honoured("rotary_emb_base", "base of rotary positions"),
-    honoured("type_vocab_size", "rows of the segment embedding"),
-    honoured("classifier_dropout", "dropout rate"),
+    ALWAYS_ROTARY,
     *_EXPERTS_OF_NOMIC,
     refused("qkv_proj_bias", "attention without biases is not supported with experts", True),
     refused("mlp_fc1_bias", "feed-forward layers without biases are not supported with experts", True),
     refused("mlp_fc2_bias", "feed-forward layers without biases are not supported with experts", True),
     *_NOMIC_REFUSED,
-    *(
-        harmless(name, "written by the authors' code, but not used")
-        for name in (
-            "add_pooling_layer", "dense_seq_output", "embd_pdrop", "fused_bias_fc", "fused_dropout_add_ln",
-            "last_layer_subset", "max_trained_positions", "mlm", "mlm_probability", "pad_vocab_size_multiple",
-            "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-            "summary_type", "summary_use_proj", "use_flash_attn", "use_xentropy",
-        )
-    ),
-)  # fmt: skip
+    *_SUMMARY,
+)
 
 _MOE_LAYER = "bert.encoder.layers.{layer}"
 

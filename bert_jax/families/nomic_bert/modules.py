@@ -93,8 +93,8 @@ class ParamsOfKinds(LayerParams):
 
     def unstacked(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
         kinds = self.kinds[start : start + count]
-        own = [iter(unstack(kinds.count(kind), stack)) for kind, stack in enumerate(rows)]
-        return [next(own[kind]) for kind in kinds]
+        layers_of_kind = [iter(unstack(kinds.count(kind), stack)) for kind, stack in enumerate(rows)]
+        return [next(layers_of_kind[kind]) for kind in kinds]
 
     def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef, ArrayTree]:
         return self.graphs[self.kinds[i]], row

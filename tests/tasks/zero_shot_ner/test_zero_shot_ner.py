@@ -16,6 +16,7 @@ from bert_jax.tasks.zero_shot_ner.rows import word_ranges, word_windows
 from bert_jax.tasks.zero_shot_ner.span_decoding import ScoredSpans, choose_spans
 from bert_jax.tokenization import train_bpe, train_sentencepiece
 from bert_jax.tokenization.families import deberta_v2
+from bert_jax.tokenization.settings import TokenizerFiles
 
 TYPES = ["person", "a tree", "old bird"]
 TEXT = "The old man sat under a tree by the river, and the young dog runs."
@@ -97,8 +98,8 @@ def test_entities_are_those_of_the_equations(model, find):
 def tokenizer_of(family, tiny_tokenizer):
     texts = [" ".join(WORDS), *random_texts(60), *TYPES * 9]
     if family == "deberta-v2":
-        special = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-        return deberta_v2(train_sentencepiece(texts * 3, 60, lowercase=False).model, special=special)
+        files = TokenizerFiles({"pad_token": "<pad>", "unk_token": "<unk>"})
+        return deberta_v2(train_sentencepiece(texts * 3, 60, lowercase=False).model, files)
     return train_bpe(texts, 320) if family == "modernbert" else tiny_tokenizer
 
 

@@ -1,21 +1,33 @@
-"""Generate docs/model_files.md from the tables: `python -m bert_jax.families.describe`."""
+"""Generate docs/model_files.md from the tables: `python -m bert_jax.config.model_files_page`."""
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 
 import bert_jax.model_files
-from bert_jax.families import FAMILIES
+from bert_jax.config.bert_config import BertConfig
+from bert_jax.config.fields import Setting
+from bert_jax.config.parts import PLACES, kinds_of
+from bert_jax.families import FAMILIES, import_parts, own_keys
 from bert_jax.model_files.keys import FileKey
 
 _HEAD = """# The files of a model directory, key by key
 
-This page lists every key of the JSON files beside a model's weights, and how it is treated.
+This page lists the keys that are applied or refused in the JSON files beside a model's weights.
 
-- **honoured**: the key is applied, and `convert` and `save_pretrained` write it again.
-- **harmless**: the key does not affect the model's outputs, and is ignored.
+- **honoured**: the key is applied, and `convert` and `save_pretrained` write it again. A name in brackets is that of
+  the setting in [`BertConfig`](api/config.md).
 - **refused**: the key affects the model's outputs and is not supported; any value that is not accepted is an error.
+- **harmless**: the key has no effect in this file, though its name has one elsewhere.
 
-A key that is in no table and has a value causes a warning, once per file.
+Keys that are in no table are not read. They are reported once per file, in one line at level INFO:
+`config.json: 3 keys are not read: a, b, c`. Those that may have been meant to change the outputs cause a warning:
+
+- a key with a name like that of a key in the table,
+- a key of `config.json` that another family honours or refuses,
+- any key of an adapter, of an added token, or of the files of sentence-transformers.
+
+Versions, paths, dtypes and the like, which most files have, are not reported, nor are empty values.
 
 `make docs` generates this page.
 """
@@ -39,21 +51,34 @@ def tables() -> dict[str, tuple[FileKey, ...]]:
                 found[titles.get(name, f"`{info.name}`: {name.lower()}")] = value
         if info.name == "config":
             for family in FAMILIES.values():
-                if family.file_keys not in found.values():  # several families have one table
-                    found[f"`config.json` of {family.title}"] = family.file_keys
+                if (table := own_keys(family)) not in found.values():  # several families have one table
+                    found[f"`config.json` of {family.title}"] = table
     return found
 
 
 def model_files_page() -> str:
     """Return the text of docs/model_files.md."""
     parts = [_HEAD]
+    import_parts()
+    declared = dict(BertConfig.declared)
+    for kind in (kind for place in PLACES for kind in kinds_of(place)):
+        declared |= kind.declared
     for title, table in tables().items():
-        rows = "".join(f"| `{key.name}` | {key.fate} | {_accepted(key)} | {_cell(key.says)} |\n" for key in table)
+        rows = "".join(
+            f"| `{key.name}` | {key.fate} | {_accepted(key)} | {_cell(_meaning(key, declared))} |\n" for key in table
+        )
         parts.append(
             f"\n## {title[0].upper()}{title[1:]}\n\n| key | treatment | accepted | meaning or reason "
             f"|\n|---|---|---|---|\n{rows}"
         )
     return "".join(parts)
+
+
+def _meaning(key: FileKey, declared: Mapping[str, Setting]) -> str:
+    """Return the meaning of a key: that of the setting which it names, if any."""
+    if key.says not in declared:
+        return key.says
+    return declared[key.says].meaning + (f" (`{key.says}`)" if key.says != key.name else "")
 
 
 def _accepted(key: FileKey) -> str:
