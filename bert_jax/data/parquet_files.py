@@ -13,7 +13,6 @@ from bert_jax.data.lines import MAX_ROW_BYTES
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
 
-SUFFIX = ".parquet"
 _ROWS = 256  # rows in memory at a time
 _BATCH_BYTES = MAX_ROW_BYTES  # bytes of text in memory at a time, beyond a single row
 _LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")

@@ -217,7 +217,7 @@ CONLL_U = """# text = Ada met him.
 def _sentences(model: Files) -> list[Files]:
     row = {"tokens": ["Ada", "met", "Paris"], "tags": ["B-PER", "O", "B-LOC"]}
     files = {"a.conll": CONLL * 2, "a.txt": CONLL.replace(" ", "\t"), "a.jsonl": (json.dumps(row) + "\n") * 3}
-    files["a.conllu"] = CONLL_U * 2
+    files |= {"a.conllu": CONLL_U * 2, "a.json": json.dumps([row, {"tokens": ["a"], "ner_tags": ["O"]}])}
     return [_beside(model, {name: text.encode()}) for name, text in files.items()]
 
 
@@ -225,7 +225,10 @@ def _questions(model: Files) -> list[Files]:
     first = json.loads(json.dumps(SQUAD))
     first["version"] = "1.1"
     first["data"][0]["paragraphs"][0]["qas"].pop()
-    return [_beside(model, {"a.json": _json(tree)}) for tree in (SQUAD, first)]
+    row = {"id": "q1", "question": "?", "context": "the cat", "answers": {"text": ["cat"], "answer_start": [4]}}
+    trees = (SQUAD, first, {name: [value] for name, value in row.items()})
+    lines = "".join(json.dumps(row | {"id": i}) + "\n" for i in range(3))
+    return [_beside(model, {"a.json": _json(tree)}) for tree in trees] + [_beside(model, {"a.jsonl": lines.encode()})]
 
 
 def _lines(model: Files) -> list[Files]:

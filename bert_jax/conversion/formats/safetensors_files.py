@@ -5,8 +5,8 @@ value implausibly large. Files that we write have a CRC-32 of every tensor in th
 ignore it.
 
 The header is read here, and written in `safetensors_writing`, and not by the safetensors library: the library maps the
-whole file into memory, silently takes the second of two tensors with one name, and needs all tensors in memory to write
-them.
+whole file into memory, so that a file that is cut short meanwhile ends the process, and needs all tensors in memory to
+write them.
 """
 
 import contextlib

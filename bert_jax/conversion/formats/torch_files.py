@@ -20,7 +20,6 @@ from bert_jax import storage
 from bert_jax.conversion.formats import lazy_tensors
 from bert_jax.conversion.formats.lazy_tensors import LazyTensor
 from bert_jax.conversion.formats.torch_pickles import (
-    LegacyUnpickler,
     Placeholder,
     Tensor,
     Unpickler,
@@ -310,7 +309,7 @@ def _open_legacy(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:
     system = load()
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise InputError("expected little-endian storages")
-    unpickler = LegacyUnpickler(stream, file.size)
+    unpickler = Unpickler(stream, file.size)
     state, keys = unpickler.load(), load()
     if not isinstance(keys, list):
         raise InputError(f"expected the list of storage keys, found {type(keys).__name__}")

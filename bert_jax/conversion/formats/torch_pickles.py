@@ -229,6 +229,9 @@ class Unpickler(pickle.Unpickler):
     Args:
         file: the pickle.
         size: bytes of the file that holds it.
+
+    Attributes:
+        itemsizes: key of a storage -> bytes of an element, which the older layout needs to find the storages.
     """
 
     def __init__(self, file: io.BytesIO, size: int = 0):
@@ -236,6 +239,7 @@ class Unpickler(pickle.Unpickler):
         self._file = file
         self._size = size
         self._placeholders: dict[tuple[str, str], type[Placeholder]] = {}
+        self.itemsizes: dict[str, int] = {}
 
     def load(self) -> Any:
         """Check the opcodes of the next object of the file, then load it."""
@@ -303,18 +307,5 @@ class Unpickler(pickle.Unpickler):
         if len(pid) == 6 and pid[5] is not None:
             _, offset, numel = pid[5]
             offset, numel = _integer(offset, "a view's offset"), _integer(numel, "a view's size")
+        self.itemsizes[str(key)] = kind.dtype.itemsize
         return Storage(str(key), kind.dtype, numel, offset)
-
-
-class LegacyUnpickler(Unpickler):
-    """An unpickler that records the element size of each storage, which the older layout needs to find its bytes."""
-
-    def __init__(self, file: io.BytesIO, size: int = 0):
-        super().__init__(file, size)
-        self.itemsizes: dict[str, int] = {}
-
-    def persistent_load(self, pid: Any) -> Any:
-        storage = super().persistent_load(pid)
-        if isinstance(storage, Storage):
-            self.itemsizes[storage.key] = storage.dtype.itemsize
-        return storage

@@ -10,15 +10,13 @@ from typing import Any
 from bert_jax.errors import did_you_mean, printable
 
 # Common names of columns, the likeliest first.
-_TEXT_NAMES = (
-    "sentence", "text", "review", "comment", "content", "message", "body", "tweet", "document", "description",
-    "sentence1", "question", "premise", "title",
-)  # fmt: skip
-_PAIR_NAMES = ("sentence2", "text2", "text_pair", "hypothesis", "question2", "answer", "passage")
-_LABEL_NAMES = (
-    "label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "emotion", "stars", "rating",
-    "score", "gold_label", "tag", "tags", "y",
-)  # fmt: skip
+_COMMON_NAMES = {
+    "text": ("sentence", "text", "review", "comment", "content", "message", "body", "tweet", "document", "description",
+             "sentence1", "question", "premise", "title"),
+    "pair": ("sentence2", "text2", "text_pair", "hypothesis", "question2", "answer", "passage"),
+    "label": ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "emotion", "stars",
+              "rating", "score", "gold_label", "tag", "tags", "y"),
+}  # fmt: skip
 _ID_NAMES = ("id", "idx", "index", "guid", "uid", "uuid")
 _ID_ENDING = re.compile(r".*([_ -]id|[a-z]I[dD])")  # review_id, reviewId
 _NEAR = 0.75  # similarity above which a name is probably a misspelling
@@ -112,19 +110,13 @@ class Columns:
         """Return the options that set columns (role -> name): `--text-column review --label-column stars`."""
         return " ".join(self.option(f"{self.roles.get(role, role)}_column", name) for role, name in columns.items())
 
-    def absent(self, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]] = ()) -> str:
-        """Return the hint after `expected a column NAME`: the columns probably meant, and how to name them.
-
-        Args:
-            name: the missing column.
-            header: the columns of the table.
-            rows: some rows of the table, as a sample of its columns' content.
-        """
+    def absent(self, name: str, header: Sequence[str]) -> str:
+        """Return the hint after `expected a column NAME`: the columns of the table, and how to name those meant."""
         roles = {role: getattr(self, role) for role in ("text", "pair", "label") if getattr(self, role)}
         if name not in roles.values():
             return did_you_mean(name, header)
         near = difflib.get_close_matches(name, header, n=1, cutoff=_NEAR)
-        suggested = self._suggested(roles, header, rows)
+        suggested = self._suggested(roles, header)
         role = next(role for role, column in roles.items() if column == name)
         if near and suggested.get(role) in (None, near[0]):
             return f"; did you mean {near[0]!r}? ({self.naming({role: near[0]})})"
@@ -132,38 +124,15 @@ class Columns:
         shown += f" and {len(header) - _MAX_SHOWN} more" if len(header) > _MAX_SHOWN else ""
         return f", found {printable(shown, 300)}" + (f"; use {self.naming(suggested)}" if suggested else "")
 
-    def _suggested(
-        self, roles: Mapping[str, str], header: Sequence[str], rows: Sequence[Sequence[Any]]
-    ) -> dict[str, str]:
-        """Return role -> suggested column, for the roles whose columns are missing."""
+    def _suggested(self, roles: Mapping[str, str], header: Sequence[str]) -> dict[str, str]:
+        """Return role -> column of a similar or of a common name, for the roles whose columns are missing."""
         free = [name for name in header if name and name not in roles.values()]
-        values = {name: [str(row[i]) for row in rows if i < len(row)] for i, name in enumerate(header)}
-        found: dict[str, str] = {}
-        for role in ("label", "text", "pair"):  # the label first: it is the easiest to recognise
-            if role in roles and roles[role] not in header and free:
-                column = _likeliest(role, roles[role], free, values, "label" in roles)
-                if column:
-                    found[role] = column
-                    free.remove(column)
-        return {role: found[role] for role in ("text", "pair", "label") if role in found}
-
-
-def _likeliest(
-    role: str, name: str, free: Sequence[str], values: Mapping[str, Sequence[str]], labelled: bool
-) -> str | None:
-    """Choose the column of a role: by its name, else by its content."""
-    near = difflib.get_close_matches(name, free, n=1, cutoff=_NEAR)
-    if near:
-        return near[0]
-    names = {"text": _TEXT_NAMES, "pair": _PAIR_NAMES, "label": _LABEL_NAMES}[role]
-    lowered = {column.lower(): column for column in reversed(free)}
-    known = next((lowered[name] for name in names if name in lowered), None)
-    if known:
-        return known
-    others = [column for column in free if column.lower() not in (*_ID_NAMES, *_LABEL_NAMES)]
-    if role != "label":
-        lengths = {column: sum(map(len, values[column])) for column in others}
-        return max(lengths, key=lambda column: lengths[column], default=None)
-    kinds = {column: len(set(values[column])) for column in others if len(set(values[column])) > 1}
-    few = {column: count for column, count in kinds.items() if count <= max(2, len(values[column]) // 2)}
-    return min(few, key=lambda column: few[column], default=None)
+        suggested: dict[str, str] = {}
+        for role, name in roles.items():
+            lowered = {column.lower(): column for column in reversed(free)}
+            common = [lowered[column] for column in _COMMON_NAMES[role] if column in lowered]
+            near = difflib.get_close_matches(name, free, n=1, cutoff=_NEAR)
+            if name not in header and (columns := near or common):
+                suggested[role] = columns[0]
+                free.remove(columns[0])
+        return suggested

@@ -15,7 +15,7 @@ from bert_jax.data.lines import MAX_ROW_BYTES, numbered_lines
 from bert_jax.errors import InputError, logger
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-_SAMPLE = 50  # rows from which the delimiter of a table without header, or the content of columns, is guessed
+_SAMPLE = 50  # rows from which the delimiter of a table without header is detected
 _EXCEL_DELIMITER = re.compile(r"sep=([^\r\n\"])\r?\n?", re.IGNORECASE)
 _Numbered = Iterator[tuple[int, Any]]
 _log = logger(__name__)
@@ -176,12 +176,7 @@ def _rows(
         return
     fields = fields_of(place(spec, first[0]), first[1], columns)
     width = len(fields)
-
-    def sample() -> list[list[str]]:
-        found = [row for _, row in itertools.islice(rows, _SAMPLE)]
-        return [row.split("\t") if isinstance(row, str) else row for row in found if not isinstance(row, csv.Error)]
-
-    places = _places(spec, first[0], fields, columns, sample)
+    places = _places(spec, first[0], fields, columns)
 
     def picked(row: tuple[int, Any]) -> tuple[int, dict[str, str]]:
         where = place(spec, row[0])
@@ -194,9 +189,7 @@ def _rows(
     yield from bad.each(rows if columns.has_header else itertools.chain([first], rows), picked)
 
 
-def _places(
-    spec: str, line: int, first: list[str], columns: Columns, sample: Callable[[], list[list[str]]]
-) -> dict[str, int]:
+def _places(spec: str, line: int, first: list[str], columns: Columns) -> dict[str, int]:
     """Return column -> index in a row, for the wanted columns."""
     where = place(spec, line)
     if columns.texts:
@@ -210,7 +203,7 @@ def _places(
         raise InputError(f"{where}: expected columns of different names, found {twice[0]!r} in columns {numbers}")
     for name in (*columns.wanted, *columns.keep):
         if name not in header:
-            hint = _other_delimiter(header, columns) or columns.absent(name, header, sample())
+            hint = _other_delimiter(header, columns) or columns.absent(name, header)
             raise InputError(f"{where}: expected a column {name!r}{hint}")
     needed = {*columns.wanted, *columns.kept(filter(None, header))}
     return {name: i for i, name in enumerate(header) if name in needed}

@@ -22,7 +22,7 @@ _MOSTLY_DISTINCT = 1000  # labels; a column with more, and more than half as man
 _COMMON = 10  # rows of the most frequent class, from which a class of a single row is worth a warning
 _MAX_LIST = 1 << 20  # characters of a list written as text
 _MISSING = frozenset({"", "-", "?", "nan", "none", "null", "n/a", "na", "<na>"})
-_HOT = frozenset({"0", "1", "0.0", "1.0", "false", "true"})
+_MARKS = frozenset({"0", "1", "0.0", "1.0", "false", "true"})  # of lists with one for each class
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
 _ARRAY = re.compile(r"\[\s*[01]\.?(\s+[01]\.?)+\s*\]")  # as NumPy prints it
 _GENERIC = re.compile(r"label_(\d{1,9})", re.IGNORECASE)
@@ -52,33 +52,33 @@ class Cell(NamedTuple):
 
     Attributes:
         labels: as they are written, without surrounding spaces.
-        is_list: whether they were written as a list, so that `[1, 0]` may mean the first of two classes.
+        is_list: whether they were written as a list, so that `[1, 0]` may be a 1 or 0 for each of two classes.
     """
 
     labels: tuple[str, ...]
     is_list: bool
 
     @property
-    def is_hot(self) -> bool:
+    def is_of_marks(self) -> bool:
         """Whether the cell may be a 0 or 1 for each class."""
-        return self.is_list and len(self.labels) > 1 and {label.lower() for label in self.labels} <= _HOT
+        return self.is_list and len(self.labels) > 1 and {label.lower() for label in self.labels} <= _MARKS
 
 
 def read_cell(where: str, text: str, columns: Columns) -> Cell:
     """Return the labels in a cell: one, several joined by a separator, or a list as JSON, Python or NumPy writes it.
 
     Raises:
-        InvalidRow: a list neither holds one label nor is one-hot where rows have one label; a label contains the
-            separator; or a label has more than a thousand characters.
+        InvalidRow: a list does not hold one label where rows have one label; a label contains the separator; or a label
+            has more than a thousand characters.
     """
-    listed = _list_in(text.strip())
-    if listed is None:
+    labels = _list_in(text.strip())
+    if labels is None:
         parts = text.split(columns.separator) if columns.separator else [text]
         cell = Cell(tuple(part.strip() for part in parts), False)
         if columns.separator:
             cell = Cell(tuple(filter(None, cell.labels)), False)
     else:
-        cell = Cell(tuple(label for label in listed if label or not columns.separator), True)
+        cell = Cell(tuple(label for label in labels if label or not columns.separator), True)
     for label in cell.labels:
         if len(label) > _MAX_LABEL:
             found = f"a text of {len(label):,} characters"
@@ -89,11 +89,24 @@ def read_cell(where: str, text: str, columns: Columns) -> Cell:
             raise InvalidRow(message, "a field of another kind")
     if columns.separator or len(cell.labels) == 1:
         return cell
-    if cell.is_hot and [label.lower() in ("1", "1.0", "true") for label in cell.labels].count(True) == 1:
-        return cell
-    several = recipe_key("task_type", "multi_label")
-    message = f"{where}: expected one label in {columns.label!r}, found a list of {len(cell.labels)}"
-    raise InvalidRow(f"{message} ({several} trains on several labels per row)", "several labels")
+    hint = f"{recipe_key('task_type', 'multi_label')} trains on several labels per row"
+    if cell.is_of_marks:
+        hint = f"of a 0 or 1 for each class, write the number of the row's class; {hint}"
+    message = f"{where}: expected one label in {columns.label!r}, found a list of {len(cell.labels)} ({hint})"
+    raise InvalidRow(message, "several labels")
+
+
+def _refuse_marks(spec: str, cells: Iterable[Cell], columns: Columns, names: Sequence[str] | None) -> None:
+    """Raise InputError where all lists may be a 0 or 1 for each class (of `names`, if known) or numbers of classes."""
+    lists = [cell for cell in cells if cell.is_list]
+    lengths = {len(cell.labels) for cell in lists}
+    if len(lengths) != 1 or not all(cell.is_of_marks for cell in lists):
+        return
+    if names is None or lengths == {len(names)}:
+        raise InputError(
+            f"{spec}: expected lists of labels or of numbers of classes in {columns.label!r}, found a 0 or 1 for each "
+            f"of {lengths.pop()} classes; write the numbers of those with a 1: [0, 2] for [1, 0, 1]"
+        )
 
 
 def _list_in(text: str) -> list[str] | None:
@@ -104,11 +117,11 @@ def _list_in(text: str) -> list[str] | None:
         return [item.rstrip(".") for item in text[1:-1].split()]
     for parse in (json.loads, ast.literal_eval):
         try:
-            found = parse(text)
+            items = parse(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        if isinstance(found, list) and all(item is None or isinstance(item, str | int | float) for item in found):
-            return [label_text(item) for item in found]
+        if isinstance(items, list) and all(item is None or isinstance(item, str | int | float) for item in items):
+            return [label_text(item) for item in items]
         return None
     return None
 
@@ -134,17 +147,8 @@ class Labelling:
     ):
         self._spec, self._columns, self._rules = spec, columns, rules
         names = known if known is not None else rules.names or None
-        # One list of labels may look one-hot by chance; a column of them does not.
-        lengths = {len(cell.labels) for cell in cells if cell.is_list}
-        self._hot = (
-            len(lengths) == 1
-            and all(cell.is_hot for cell in cells if cell.is_list)
-            and (names is None or lengths == {len(names)})
-        )
-        if self._hot:
-            _log.warning("%s: lists of 0 and 1 are read as a number for each of %d classes", spec, *lengths)
-        self.width = lengths.pop() if self._hot else 0
-        counts = collections.Counter(label for cell in cells for label in self._raw(cell))
+        _refuse_marks(spec, cells, columns, names)
+        counts = collections.Counter(label for cell in cells for label in cell.labels)
         self.missing = _missing_in(counts) - set(names or ())
         self._map: Mapping[str, str] = {}
         if names is None:
@@ -157,18 +161,13 @@ class Labelling:
             self._unknown = f"; not known: {list_names(unknown)}" if len(unknown) > 1 else ""
         self.names = tuple(names) if names is not None else None
 
-    def _raw(self, cell: Cell) -> tuple[str, ...]:
-        if self._hot and cell.is_list:
-            return tuple(str(i) for i, label in enumerate(cell.labels) if label.lower() in ("1", "1.0", "true"))
-        return cell.labels
-
     def labels_of(self, where: str, cell: Cell) -> tuple[str, ...] | None:
         """Return the classes of a row; None where the row is left out.
 
         Raises:
             InvalidRow: the row has no label or an unknown one.
         """
-        labels = self._raw(cell)
+        labels = cell.labels
         if self._rules.missing == "drop":
             left = tuple(label for label in labels if label not in self.missing)
             if not left and (labels or not self._columns.separator):
@@ -194,12 +193,12 @@ class Labelling:
         near = [group for group in groups.values() if len(group) > 1]
         quoted = [group[0] for group in groups.values() if _unquoted(group[0]) != group[0]]
         # A log collapses runs of spaces, so the spaces of a label are written out.
-        told = [
+        spellings = [
             ", ".join(f"{label!r} ({counts[label]:,})".replace("  ", " \\x20") for label in group) for group in near
         ]
-        if told:
+        if spellings:
             what = "merged" if merge else "probably meant as one class"
-            self._say(f"{what}: {'; '.join(told)}", "" if merge else recipe_key("near_duplicate_labels", "merge"))
+            self._say(f"{what}: {'; '.join(spellings)}", "" if merge else recipe_key("near_duplicate_labels", "merge"))
         if quoted and not merge:
             self._say(
                 f"classes with quotes around them: {list_names(quoted)}", recipe_key("near_duplicate_labels", "merge")
@@ -248,7 +247,7 @@ def ordered(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def match_labels(found: Iterable[str], names: Sequence[str]) -> tuple[dict[str, str], str]:
+def match_labels(labels: Iterable[str], names: Sequence[str]) -> tuple[dict[str, str], str]:
     """Return label -> class, and a message about labels that are not spelled like their class.
 
     A label matches a class exactly; otherwise, in another case, spacing, quotes, Unicode form or spelling of a number;
@@ -261,7 +260,7 @@ def match_labels(found: Iterable[str], names: Sequence[str]) -> tuple[dict[str, 
     generic = list(names) == [str(i) for i in range(len(names))]
     numeric = any(_NUMBER.fullmatch(key) for key in by_key)
     matched, said = {}, []
-    for label in found:
+    for label in labels:
         if label in exact:
             matched[label] = label
             continue
@@ -312,9 +311,9 @@ def _missing_in(counts: Mapping[str, int]) -> set[str]:
 
     A ClassLabel of the `datasets` library has -1 for a missing label, and the names of the others are words.
     """
-    found = {label for label in counts if is_missing(label)}
-    others = {spelling_key(label) for label in counts if label not in found} - {"-1"}
+    missing = {label for label in counts if is_missing(label)}
+    others = {spelling_key(label) for label in counts if label not in missing} - {"-1"}
     indices = "0" in others and all(key.isdigit() for key in others)
     if indices or not any(map(_NUMBER.fullmatch, others)):
-        found |= {label for label in counts if spelling_key(label) == "-1"}
-    return found
+        missing |= {label for label in counts if spelling_key(label) == "-1"}
+    return missing

@@ -42,7 +42,7 @@ def _values(where: str, row: Mapping[str, Any], columns: Columns) -> dict[str, A
             if name == columns.label and columns.optional_label:
                 values[name] = ""
                 continue
-            raise InvalidRow(f"{where}: expected a field {name!r}{_absent(name, row, columns)}", "a missing field")
+            raise InvalidRow(f"{where}: expected a field {name!r}{columns.absent(name, list(row))}", "a missing field")
         values[name] = _value(where, name, row[name], columns)
     for name in columns.kept(row) if columns.keeps else ():
         if name not in row:
@@ -83,11 +83,6 @@ def _is_label(where: str, value: Any, columns: Columns) -> bool:
         expected = f"labels that are texts without {columns.separator!r}, or numbers alone,"
         raise InvalidRow(f"{where}: expected {expected} in {columns.label!r}, found {odd!r}", _OTHER_KIND)
     return False
-
-
-def _absent(name: str, row: Mapping[str, Any], columns: Columns) -> str:
-    texts = {key: value if isinstance(value, str) else "" for key, value in row.items()}
-    return columns.absent(name, list(texts), [list(texts.values())])
 
 
 def _described(value: Any) -> str:

@@ -50,8 +50,8 @@ def read_labelled(
         The rows, each with the names of its classes as label (joined by the separator), and the names.
 
     Raises:
-        InputError: as `read_examples`; rows have an empty text, an unknown label, or a label that is not a number; or
-            there are fewer than two labels, or too many to be classes.
+        InputError: as `read_examples`; rows have an empty text, an unknown label, or a label that is not a number; all
+            lists are a 0 or 1 for each class; or there are fewer than two labels, or too many to be classes.
     """
     bad = bad or InvalidRows(table_name(spec))
     spec, table = table_name(spec), spec
@@ -94,7 +94,6 @@ def read_labelled(
         labelling.warn({}, dropped)
         return _checked_any(spec, rows), labelling.names
     counts = collections.Counter(label for row in rows for label in _labels_of_row(row, columns))
-    counts.update(dict.fromkeys(map(str, range(labelling.width)), 0))
     check_count(spec, counts, len(rows), columns)
     if len(counts) < 2:
         found = f"only {list_names(sorted(counts))}" if counts else "none"

@@ -110,7 +110,7 @@ def test_a_header_with_two_columns_of_one_name(tmp_path):
 
 
 REVIEWS = "id;review;stars\n" + "".join(f"{i};a film that is number {i};{i % 2}\n" for i in range(9))
-PAIRS = "a,b,same\n" + "".join(f"the words {i},other words {i} and more,{'yes' if i % 2 else 'no'}\n" for i in range(9))
+PAIRS = "text2,same,question\nother words,yes,the words\n"
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ PAIRS = "a,b,same\n" + "".join(f"the words {i},other words {i} and more,{'yes' i
     [
         (REVIEWS, Columns("sentence", "", "label"), "--text-column review --label-column stars"),
         (REVIEWS, Columns("sentence"), "--text-column review"),
-        (REVIEWS.replace("stars", "my class"), Columns("sentence", "", "label"),
-         "--text-column review --label-column 'my class'"),
+        (REVIEWS.replace("stars", "la bels"), Columns("sentence", "", "labels"),
+         "--text-column review --label-column 'la bels'"),
         ("sentiment,comment\npos,a b c\n", Columns("sentence", "", "label"),
          "--text-column comment --label-column sentiment"),
         (PAIRS, Columns("sentence1", "sentence2", "label", option=recipe_key),
-         "--config.data.text_column=b --config.data.pair_column=a --config.data.label_column=same"),
+         "--config.data.text_column=question --config.data.pair_column=text2"),
     ],
 )  # fmt: skip
 def test_hints_name_the_columns_that_were_meant(tmp_path, data, columns, hint):

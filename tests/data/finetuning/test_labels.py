@@ -102,13 +102,11 @@ def test_empty_and_null_labels_are_invalid_or_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        (["[1, 0, 0]", "[0, 1, 0]", "[0, 0, 1]"], np.eye(3)),
-        (["[1 0 0]", "[0 1 0]", "[0 0 1]"], np.eye(3)),  # as NumPy prints it
-        (["[1.0, 1.0]", "[0.0, 1.0]"], [[1, 1], [0, 1]]),
+        (["[0, 1]", "[1]"], [[1, 1], [0, 1]]),
         (["['a', 'b']", "['b']", "[]"], [[1, 1], [0, 1], [0, 0]]),
         (['["a", "b"]', '["b"]'], [[1, 1], [0, 1]]),
         (["a, b", "b"], [[1, 1], [0, 1]]),
-        (["[3, 7]", "[7]"], [[1, 1], [0, 1]]),  # numbers of classes, as there are others than 0 and 1
+        (["[3, 7]", "[0, 1]"], [[0, 0, 1, 1], [1, 1, 0, 0]]),
     ],
 )
 @pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
@@ -118,12 +116,30 @@ def test_lists_of_labels(tmp_path, cells, expected, name):
     np.testing.assert_array_equal(labels_of(rows, SEVERAL, names), expected)
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["[1, 0, 0]", "[0, 1, 0]", "[0, 0, 1]"],
+        ["[1 0 0]", "[0 1 0]", "[1 1 1]"],  # as NumPy prints it
+        ["[1.0, 1.0]", "[0.0, 1.0]"],
+        ["[true, false]", "[false, true]"],
+    ],
+)
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
+def test_lists_of_a_0_or_1_for_each_class_are_refused(tmp_path, cells, name):
+    spec = table(tmp_path, *cells, name=name)
+    count = cells[0].count(" ") + 1
+    for names in (None, ["a", "b", "c"][:count]):
+        with pytest.raises(InputError, match=f"expected lists of labels .*, found a 0 or 1 for each of {count}"):
+            read_labelled(spec, SEVERAL, names, regression=False)
+    with pytest.raises(InputError, match=rf"line \d: expected one label .* {count} \(of a 0 or 1 for each class"):
+        classes(spec)
+
+
 def test_lists_in_json(tmp_path):
-    spec = table(tmp_path, [True, False], [False, True], name="a.jsonl")
-    assert classes(spec) == {"0": 1, "1": 1}  # one-hot
     spec = table(tmp_path, ["a"], ["b"], name="b.jsonl")
     assert classes(spec) == {"a": 1, "b": 1}
-    spec = table(tmp_path, [1, 0], [1, 1], name="c.jsonl")
+    spec = table(tmp_path, ["a"], ["b", "c"], name="c.jsonl")
     with pytest.raises(InputError, match=r"line 2: expected one label in 'label', found a list of 2 .*multi_label"):
         classes(spec)
 
@@ -134,7 +150,7 @@ def test_numbers_with_a_list_of_names(tmp_path):
     assert classes(table(tmp_path, "pos", "2"), rules=rules) == {"neg": 0, "pos": 1, "mixed": 1}
     with pytest.raises(InputError, match="expected a label of 'neg', 'pos', 'mixed', found '3'"):
         classes(table(tmp_path, "pos", "3"), rules=rules)
-    spec = table(tmp_path, [0, 1, 1], [1, 0, 0], name="b.jsonl")
+    spec = table(tmp_path, [1, 2], [0], name="b.jsonl")
     assert classes(spec, SEVERAL, rules) == {"neg": 1, "pos": 1, "mixed": 1}
 
 
