@@ -3,8 +3,8 @@
 import os
 import sys
 
-_STOPPED = (130, 143)  # by SIGINT or SIGTERM
-_TRAINING = ("pretrain", "finetune", "distill", "demo")  # verbs
+_STOPPED = (130, 143)  # exit statuses after SIGINT and SIGTERM
+_TRAINING = ("pretrain", "finetune", "distill", "demo")  # verbs that train
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def _prepare_process() -> None:
     sys.excepthook, sys.unraisablehook = print_exception, print_unraisable
     verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if verb in _TRAINING:
-        keep_freed_memory()  # before the JAX backend starts
+        keep_freed_memory()  # must come before the JAX backend starts
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ class Demo:
         self.prepare(documents)
         self.pretrain()
         self.fine_tune(documents)
-        self.ask()
+        self.predict_words()
         spent = "  ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
         self.console.print(f"\n[bold]{sum(self.seconds.values()) / 60:.1f} minutes:[/] {spent}")
         self._say(f"Try it:  bert-jax fill-mask {self.workdir}/pretraining/model 'returns the [MASK].'")
@@ -169,7 +169,7 @@ class Demo:
                 },
             )
 
-    def ask(self) -> None:
+    def predict_words(self) -> None:
         """Predict masked words with the pretrained model."""
         with self._chapter("inference", "Inference: predict the masked word"):
             table = Table(box=None)

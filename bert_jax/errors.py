@@ -27,7 +27,7 @@ class InputError(ValueError):
 
 
 class TextError(InputError):
-    """Invalid text of a list.
+    """An invalid text in a list of texts.
 
     Attributes:
         number: number of the text, from 0.
@@ -127,8 +127,8 @@ def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] 
     near = names_here(name, choices, synonyms) if len(name) <= _MAX_CHOICES else []
     if not near and len(name) <= _MAX_CHOICES:
         alike = [choice for choice in choices if not _differ_in_digits(name, choice)]
-        begun = [choice for choice in alike if len(name) > 3 and choice.startswith(name)]
-        near = begun if len(begun) == 1 else difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
+        completions = [choice for choice in alike if len(name) > 3 and choice.startswith(name)]
+        near = completions if len(completions) == 1 else difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
     if near:
         *most, last = map(repr, near)
         return f"; did you mean {', '.join(most)} or {last}?" if most else f"; did you mean {last}?"

@@ -14,25 +14,25 @@ def how_to_install(extra: str) -> str:
     A name alone would be looked up on an index, where a package of that name may be somebody else's.
     """
     import urllib.parse
-    import urllib.request  # takes as long as the rest of the command line
+    import urllib.request  # imported here, as it takes as long as the rest of the command line
 
     package = f"bert-jax[{extra}]"
     try:
         installed = importlib.metadata.distribution("bert-jax")
-    except importlib.metadata.PackageNotFoundError:  # run from its source
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree, without being installed
         return f"pip install '{package}'"
-    came: dict[str, Any] = json.loads(installed.read_text("direct_url.json") or "{}")
-    url = str(came.get("url", ""))
+    origin: dict[str, Any] = json.loads(installed.read_text("direct_url.json") or "{}")
+    url = str(origin.get("url", ""))
     links = dict(link.split(", ", 1) for link in installed.metadata.get_all("Project-URL") or [])
-    if not url and "Repository" in links:  # which `make release` has written
+    if not url and "Repository" in links:  # written by `make release`
         package += f" @ git+{links['Repository']}"
     if url.startswith("file:"):
         package = urllib.request.url2pathname(urllib.parse.urlsplit(url).path) + f"[{extra}]"
-    elif "vcs_info" in came:
-        package += f" @ {came['vcs_info']['vcs']}+{url}@{came['vcs_info']['commit_id']}"
+    elif "vcs_info" in origin:
+        package += f" @ {origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
     elif url:
         package += f" @ {url}"
-    editable = "--editable " if came.get("dir_info", {}).get("editable") else ""
+    editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
     return f"pip install {editable}'{package}'"
 
 

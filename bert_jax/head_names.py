@@ -15,16 +15,16 @@ HEADS = (
     "multi_vector",
     "zero_shot_ner",
 )
-# The original's classes: these have no pooler whatever the config says.
+# Heads whose models have no pooler, whatever the config says.
 WITHOUT_POOLER = (
     "masked_lm", "token_classification", "question_answering", "replaced_token_detection", "sparse_embedding",
     "decoder",
 )  # fmt: skip
 # Heads that modules of sentence-transformers make of an encoder; no class of Hugging Face transformers has them.
 EMBEDDING_HEADS = ("sentence_embedding", "sparse_embedding", "multi_vector")
-DECODER_HEAD = "decoder"  # of a decoder (`bert_jax.modeling.EncoderDecoder`), which is no model by itself
-ENCODER_DECODER_HEAD = "encoder_decoder"  # of `bert_jax.modeling.EncoderDecoder`, which writes texts
-GLINER_HEAD = "zero_shot_ner"  # of a GLiNER; no class of transformers has it either
+DECODER_HEAD = "decoder"  # head of the decoder of `bert_jax.modeling.EncoderDecoder`; no model by itself
+ENCODER_DECODER_HEAD = "encoder_decoder"  # head of `bert_jax.modeling.EncoderDecoder`, which generates texts
+GLINER_HEAD = "zero_shot_ner"  # head of a GLiNER; no class of transformers has it either
 # Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
 CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
-NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # whose classes have names
+NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # heads whose classes have names

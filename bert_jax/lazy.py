@@ -22,7 +22,7 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # of Python's protocols, for which tools look everywhere
+        if name.startswith("__"):  # attributes of Python's protocols, which tools look up on any object
             raise AttributeError(f"a lazy module has no attribute {name!r}")
         return getattr(importlib.import_module(self._name), name)
 
@@ -58,8 +58,8 @@ class LazyRegistry(Mapping[str, _T]):
         self._places = dict(places)
 
     def __getitem__(self, name: str) -> _T:
-        found: _T = import_object(self._places[name])
-        return found
+        definition: _T = import_object(self._places[name])
+        return definition
 
     def __contains__(self, name: object) -> bool:
         return name in self._places

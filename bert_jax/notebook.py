@@ -105,12 +105,12 @@ def _requirements(package: str, extras: tuple[str, ...]) -> list[Requirement]:
 
 
 def _is_met(requirement: Requirement) -> bool:
-    """Return whether a package is installed in a version that fits, as are those that its requested extras add."""
+    """Return whether a package and the packages of its requested extras are installed in versions that fit."""
     version = _version(requirement.name)
     if version is None or not requirement.specifier.contains(version, prereleases=True):
         return False
-    added = _requirements(requirement.name, tuple(requirement.extras)) if requirement.extras else []
-    return all(_is_met(Requirement(f"{each.name}{each.specifier}")) for each in added)
+    extra_requirements = _requirements(requirement.name, tuple(requirement.extras)) if requirement.extras else []
+    return all(_is_met(Requirement(f"{each.name}{each.specifier}")) for each in extra_requirements)
 
 
 def _has_cuda_plugin() -> bool:
@@ -125,9 +125,9 @@ def _install(missing: list[Requirement]) -> None:
     if all(each.specifier.contains(before.get("jax", "0")) for each in missing if each.name == "jax"):
         kept = [f"{name}=={before[name]}" for name in ("jax", "jaxlib") if name in before]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    wanted = [f"{each.name}{_brackets(each)}{each.specifier}" for each in missing]
-    if subprocess.run([*command, *wanted, *kept]).returncode:
-        raise InputError(f"pip could not install {' '.join(wanted + kept)}: its messages above say why")
+    to_install = [f"{each.name}{_brackets(each)}{each.specifier}" for each in missing]
+    if subprocess.run([*command, *to_install, *kept]).returncode:
+        raise InputError(f"pip could not install {' '.join(to_install + kept)}: its messages above say why")
     importlib.invalidate_caches()
     imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     for name, version in _installed().items():
@@ -143,11 +143,11 @@ def _brackets(requirement: Requirement) -> str:
 
 def _installed() -> dict[str, str]:
     """Return the installed packages with their versions; of two copies of one, the one that is imported."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for each in importlib.metadata.distributions():
         if name := each.metadata["Name"]:
-            found.setdefault(name.lower().replace("_", "-"), each.version)
-    return found
+            versions.setdefault(name.lower().replace("_", "-"), each.version)
+    return versions
 
 
 def _version(name: str) -> str | None:
@@ -163,7 +163,7 @@ def _versions() -> str:
 
 
 def _devices(device: str) -> str:
-    """Describe the devices that JAX uses, asked in a process of its own: JAX then starts here as the notebook wants."""
+    """Describe the devices that JAX uses, from another process, so that the notebook can still configure JAX here."""
     if not device:
         return "JAX uses the CPU"
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -172,9 +172,9 @@ def _devices(device: str) -> str:
     platform, kind, count = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else ("", "", 0)
     if platform == _ACCELERATORS[device][1]:
         return f"JAX uses {count} x {kind}"
-    said = "".join(f" JAX says: {line}" for line in done.stderr.strip().splitlines()[-1:])
+    jax_error = "".join(f" JAX says: {line}" for line in done.stderr.strip().splitlines()[-1:])
     raise InputError(
-        f"expected JAX to use the {device} of this runtime, found {platform or 'that it does not start'} "
-        f"({_versions()}).{said} In Colab: Runtime > Disconnect and delete runtime, then run this cell first; "
-        "to go on without it, set os.environ['JAX_PLATFORMS'] = 'cpu' in a cell above"
+        f"expected JAX to use the {device} of this runtime, found {platform or 'none, as it does not start'} "
+        f"({_versions()}).{jax_error} In Colab: Runtime > Disconnect and delete runtime, then run this cell first; "
+        "to continue without it, set os.environ['JAX_PLATFORMS'] = 'cpu' in a cell above"
     )

@@ -13,8 +13,8 @@ _PROJECTIONS = "query|key|value|position_query|position_key|global_query|global_
 # Pattern of the end of a parameter's path -> logical axes of its *last* dimensions. Leading dimensions (the stacked
 # layers) are never split. The first match is used. Vectors of the hidden size are not split, as they are tiny.
 AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
-    (r"v_(row|col)/.*", ()),  # Adafactor's vectors of a matrix: tiny
-    (r"(kernel|embedding)/scale", (None, None)),  # of a quantized parameter: small
+    (r"v_(row|col)/.*", ()),  # Adafactor's row and column vectors are tiny
+    (r"(kernel|embedding)/scale", (None, None)),  # the scales of a quantized parameter are small
     (r"kernel/input_scale", (None,)),
     (r"(word_embeddings|decoder|further_decoder)/embedding", ("vocab", "embed")),
     (r"(position|token_type|task_type)_embeddings/embedding", (None, "embed")),
@@ -23,7 +23,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"bottleneck/(input|query_key|output)_norm/(scale|bias)", (None,)),
     (r"bottleneck/(input|query_key)/kernel", ("embed", None)),
     (r"bottleneck/output/kernel", (None, "embed")),
-    (r"cross_attention/value/kernel", (None, "heads")),  # of a vector of any width
+    (r"cross_attention/value/kernel", (None, "heads")),  # its input is a vector of any width
     (r"cross_attention/output/kernel", ("heads", "embed")),
     (r"cross_attention/(query|key)/kernel", ("embed", "heads")),
     (r"cross_attention/(query|key|value)/bias", ("heads",)),
@@ -39,16 +39,16 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"relative_attention_bias/embedding", (None, None)),
     (r"relative_embeddings/embedding", (None, "embed")),
     (r"conv/kernel", (None, "embed", None)),
-    (r"lora/.*/[ab]", (None, None)),  # thin
-    (r"embedding_layers/.*/kernel", (None, None)),  # of any width
-    (r"gliner/.*/kernel", (None, None)),  # of any width
-    (r"projections/.*/kernel", (None, None)),  # of a distillation, of any width
+    (r"lora/.*/[ab]", (None, None)),  # LoRA matrices are thin
+    (r"embedding_layers/.*/kernel", (None, None)),  # may have any width
+    (r"gliner/.*/kernel", (None, None)),  # may have any width
+    (r"projections/.*/kernel", (None, None)),  # distillation projections may have any width
     (r"encoder/inverse_frequencies", (None,)),
     (r"contact_head/dense/kernel", (None, None)),
     (r"(pooler|mlm|summary|discriminator)/dense/kernel", ("embed", None)),
     (r"(projection|nsp|classifier|qa_outputs|discriminator/output)/kernel", ("embed", None)),
     (r"bias", (None,)),
-    (r"ns_coeffs", (None,)),  # of Muon's state
+    (r"ns_coeffs", (None,)),  # coefficients in Muon's state
 )
 
 # Any vocabulary size is allowed (30,522 is not divisible by 4), so this axis is not split if it is not divisible. For

@@ -1,4 +1,4 @@
-"""`Registry`: functions by name. Ours are imported on lookup; other packages register theirs.
+"""`Registry`: functions by name; those of this package are imported on lookup, other packages register theirs.
 
 They do so in modules that entry points of the group `bert_jax.plugins` name. The modules are imported when a registry
 is listed, or asked for a name that bert_jax does not have.
@@ -26,7 +26,7 @@ def import_plugins() -> None:
         try:
             point.load()
         except Exception as error:
-            _imported.discard(PLUGINS)  # so that the next lookup says so too
+            _imported.discard(PLUGINS)  # so that the next lookup raises this error too
             raise InputError(f"{PLUGINS}: entry point {point.name!r}: {type(error).__name__}: {error}") from error
 
 
@@ -46,25 +46,25 @@ class Registry(Mapping[str, _T]):
         """
         self.register = register
         self._definitions = dict(definitions)
-        self._added: dict[str, _T] = {}
+        self._registered: dict[str, _T] = {}
 
     def add(self, name: str, function: _T) -> None:
-        """Add a function, or replace one that was added. Raises InputError for a name of this package's."""
+        """Register a function, or replace a registered one. Raises InputError for a name of this package."""
         if not isinstance(name, str) or not name:
             raise InputError(f"{self.register}: expected a name, found {name!r}")
         if name in self._definitions:
             raise InputError(f"{self.register}: expected a new name, found {name!r}, which bert_jax has")
-        self._added[name] = function
+        self._registered[name] = function
 
-    def added(self, plugins: bool = True) -> tuple[str, ...]:
-        """Return the names of the functions that were added, after plugins are imported if `plugins`."""
+    def registered_names(self, plugins: bool = True) -> tuple[str, ...]:
+        """Return the names of registered functions; `plugins`: whether to import plugins first."""
         if plugins:
             import_plugins()
-        return tuple(self._added)
+        return tuple(self._registered)
 
-    def is_added(self, name: str) -> bool:
-        """Return whether a function was added, and is not of this package."""
-        return name in self.added(plugins=name not in self._definitions)
+    def is_registered(self, name: str) -> bool:
+        """Return whether a function is registered, and not one of this package."""
+        return name in self.registered_names(plugins=name not in self._definitions)
 
     def meaning(self, name: str) -> str:
         """Return the first line of a function's docstring, without the full stop."""
@@ -72,19 +72,19 @@ class Registry(Mapping[str, _T]):
 
     def __getitem__(self, name: str) -> _T:
         if name in self._definitions:
-            found: _T = import_object(self._definitions[name])
-            return found
+            definition: _T = import_object(self._definitions[name])
+            return definition
         import_plugins()
-        return self._added[name]
+        return self._registered[name]
 
     def __contains__(self, name: Any) -> bool:
-        return name in self._definitions or self.is_added(name)
+        return name in self._definitions or self.is_registered(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._definitions, *self.added()))
+        return iter((*self._definitions, *self.registered_names()))
 
     def __len__(self) -> int:
-        return len(self._definitions) + len(self.added())
+        return len(self._definitions) + len(self.registered_names())
 
     def __bool__(self) -> bool:
         return True

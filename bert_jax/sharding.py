@@ -40,13 +40,13 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[
     """
     devices = list(jax.devices() if devices is None else devices)
     sizes = {"data": data, "fsdp": fsdp, "tensor": tensor}
-    found = " x ".join(f"{name}={size}" for name, size in sizes.items())
+    text = " x ".join(f"{name}={size}" for name, size in sizes.items())
     if any(size < 1 and size != -1 for size in sizes.values()) or list(sizes.values()).count(-1) > 1:
-        raise InputError(f"mesh: expected positive sizes, at most one of them -1 (the rest), found {found}")
+        raise InputError(f"mesh: expected positive sizes, at most one of them -1 (the rest), found {text}")
     fixed = math.prod(size for size in sizes.values() if size != -1)
     shape = tuple(len(devices) // fixed if size == -1 else size for size in sizes.values())
     if math.prod(shape) != len(devices):
-        raise InputError(f"mesh: expected sizes with a product of {len(devices)}, the number of devices, found {found}")
+        raise InputError(f"mesh: expected sizes with a product of {len(devices)}, the number of devices, found {text}")
     axis_types = (AxisType.Auto,) * len(MESH_AXES)
     slices = len({getattr(device, "slice_index", None) for device in devices})
     if slices == 1:

@@ -117,11 +117,11 @@ def names_here(name: str, choices: Sequence[str], synonyms: Mapping[str, str] | 
         choices: the names here.
         synonyms: choice -> its names elsewhere, separated by spaces, beside those of this module.
     """
-    wanted = _plain(name)
+    plain_name = _plain(name)
     declared = synonyms or {}
-    same = [choice for choice in choices if _plain(choice) == wanted]
+    same = [choice for choice in choices if _plain(choice) == plain_name]
     return same or [
         choice
         for choice in choices
-        if wanted in f"{_OTHER_NAMES.get(_plain(choice), '')} {declared.get(choice, '')}".split()
+        if plain_name in f"{_OTHER_NAMES.get(_plain(choice), '')} {declared.get(choice, '')}".split()
     ]

@@ -34,7 +34,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, and whose first word may stand for the flag `first_word`."""
+    """An argument parser with one-line errors; a first argument without a flag is the value of `first_word`."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         first = self.get_default("first_word")
@@ -116,16 +116,16 @@ def process_settings() -> Iterator[None]:
     libraries and warnings are fit for a terminal.
     """
     defaults = {
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # a gRPC service, for each bucket's kind
-        "HF_HUB_VERBOSITY": "error",  # each request that it tries again; what fails at last is said in one line
-        "TF_CPP_MIN_LOG_LEVEL": "3",  # TensorFlow's notes about its own parts, in `export`
-        "EPATH_USE_TF": "false",  # TensorFlow's client, where TensorFlow happens to be installed
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # gcsfs would make a gRPC request for the type of each bucket
+        "HF_HUB_VERBOSITY": "error",  # no message for each retry; a final failure is reported in one line
+        "TF_CPP_MIN_LOG_LEVEL": "3",  # no messages from TensorFlow during `export`
+        "EPATH_USE_TF": "false",  # no use of TensorFlow's file client, even if TensorFlow is installed
     }
     if folder := program_cache.default_directory():
         defaults["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     named = os.environ.get("JAX_COMPILATION_CACHE_DIR", "")
     if "://" not in named and not program_cache.is_private(named):
-        defaults["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # JAX does not look at the owner of what it loads
+        defaults["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # JAX does not check who owns the programs that it loads
     if "JAX_PLATFORMS" not in os.environ and not may_have_accelerators():
         defaults["JAX_PLATFORMS"] = "cpu"
     with compilers.larger_stacks(), default_environment(defaults), _printable_logs(), _printable_warnings():
@@ -135,11 +135,11 @@ def process_settings() -> Iterator[None]:
 @contextlib.contextmanager
 def _printable_logs() -> Iterator[None]:
     root, gcsfs, silent = logging.getLogger(), logging.getLogger("gcsfs"), logging.NullHandler()
-    lines = _LogLines() if not root.handlers else None  # not in a program that has set its logging up
+    lines = _LogLines() if not root.handlers else None  # only in a program that has not set up logging
     propagate = gcsfs.propagate
     if lines is not None:
         root.addHandler(lines)
-    gcsfs.propagate = False  # tracebacks of what is answered here in one line
+    gcsfs.propagate = False  # errors are reported here in one line, without gcsfs's tracebacks
     gcsfs.addHandler(silent)
     try:
         yield

@@ -7,10 +7,9 @@ from typing import Any
 
 from bert_jax.errors import printable_json
 
-_ROWS = 4096  # rows of a group
-AnswerColumns = Mapping[
-    str, Any
-]  # name -> type: a name of Arrow's, a dict of fields, or a list of the type of its items
+_ROWS = 4096  # rows per Parquet row group
+# Name -> type: a name of Arrow's, a dict of fields, or a list of the type of its items.
+AnswerColumns = Mapping[str, Any]
 _Write = Callable[[Mapping[str, Any]], object]
 
 SCORED = {"score": "double"}
@@ -70,6 +69,6 @@ def _open_parquet(path: Any, columns: AnswerColumns) -> Iterator[_Write]:
 def _arrow_type(kind: Any, pyarrow: Any) -> Any:
     if isinstance(kind, dict):
         return pyarrow.struct([(name, _arrow_type(field, pyarrow)) for name, field in kind.items()])
-    if isinstance(kind, list):  # of any size, or of that in its second item
+    if isinstance(kind, list):  # list type; a second item is a fixed size
         return pyarrow.list_(_arrow_type(kind[0], pyarrow), *kind[1:])
     return pyarrow.type_for_alias(kind)

@@ -6,7 +6,7 @@ from bert_jax.cli.output import print_table, say
 from bert_jax.cli.quantize import add_calibration, calibration_texts, check_calibration
 from bert_jax.cli.verbs import Verbs, add_verb
 
-_FORMATS = ("stablehlo", "onnx", "savedmodel")  # those of `bert_jax.export`, which this module does not import
+_FORMATS = ("stablehlo", "onnx", "savedmodel")  # the formats of `bert_jax.export`, which is slow to import
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -16,8 +16,8 @@ def add_verbs(verbs: Verbs) -> None:
         "export",
         run_export,
         "export a model to StableHLO, ONNX or SavedModel",
-        "Writes a program for any batch size and length, with the tokenizer, the config and a README.md that has the "
-        "lines that run it. Each file is then run in its own runtime, and its outputs are compared with those of "
+        "Writes a program for any batch size and length, with the tokenizer, the config and a README.md that shows "
+        "how to run it. Each file is then run in its own runtime, and its outputs are compared with those of "
         "bert_jax. Formats and their dtypes: stablehlo, for jax.export (float32, bfloat16; `pip install "
         "'bert-jax[stablehlo]'`); onnx, for onnxruntime and transformers.js (float32, float16, int8_dynamic, "
         "int8_static; `pip install 'bert-jax[onnx]'`); savedmodel, for TensorFlow (float32; `pip install "
@@ -56,7 +56,7 @@ def run_export(args: argparse.Namespace) -> None:
     )
     rows = []
     for file in files:
-        found = ("", "") if file.difference is None else tuple(f"{value:.1e}" for value in file.difference)
-        rows.append((file.path, file.dtype, f"{file.bytes / 1e6:,.1f}", *found))
+        differences = ("", "") if file.difference is None else tuple(f"{value:.1e}" for value in file.difference)
+        rows.append((file.path, file.dtype, f"{file.bytes / 1e6:,.1f}", *differences))
     print_table(f"{args.out}: {args.format}", ("file", "dtype", "MB", "difference", "RMS"), rows)
-    say(f"{args.out}/README.md has the lines that run it")
+    say(f"{args.out}/README.md shows how to run it")

@@ -89,7 +89,7 @@ def print_scores(scores: Mapping[str, float], title: str, as_json: bool) -> None
 
 
 def _drawn(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Draw a table as rich does where nothing has style; rich takes 40 times as long, which counts with many texts.
+    """Draw a table as rich does without styles, but 40 times as fast, which matters for many texts.
 
     Returns:
         The lines, or "" for a table that is wider than _FILE_WIDTH, or has a cell with tabs or several lines.
@@ -103,8 +103,8 @@ def _drawn(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
         return ""
     above, below_names, below = _borders(widths)
     head, *body = (
-        [f" {cell}{' ' * (width - length)} " for cell, length, width in zip(row, long, widths, strict=True)]
-        for row, long in zip(cells, lengths, strict=True)
+        [f" {cell}{' ' * (width - length)} " for cell, length, width in zip(row, row_lengths, widths, strict=True)]
+        for row, row_lengths in zip(cells, lengths, strict=True)
     )
     return "\n".join([above, f"┃{'┃'.join(head)}┃", below_names, *(f"│{'│'.join(row)}│" for row in body), below])
 
@@ -125,6 +125,6 @@ def console() -> "Console":
         def render_str(self, text: str, **options: Any) -> Text:
             return Text(printable(text), style=options.get("style", ""))
 
-    made = PrintableConsole(highlight=False)
-    made.width = min(made.width, MAX_MESSAGE)
-    return made
+    rich_console = PrintableConsole(highlight=False)
+    rich_console.width = min(rich_console.width, MAX_MESSAGE)
+    return rich_console

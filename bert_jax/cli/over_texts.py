@@ -47,16 +47,16 @@ def run_over_texts(
         return 0
 
     def answer(shard: shards.ShardFiles) -> int:
-        one = copy.copy(args)
-        one.file, one.out, one.json, one.counted = str(shard.source), str(shard.out), True, 0
+        part = copy.copy(args)
+        part.file, part.out, part.json, part.counted = str(shard.source), str(shard.out), True, 0
         shard.out.parent.mkdir(parents=True, exist_ok=True)
         if columns is None:
-            verb(one)
+            verb(part)
         else:
-            with answer_tables.open_answers(shard.out, columns) as one.emit:
-                verb(one)
-        args.pipe = one.pipe
-        return int(one.counted)
+            with answer_tables.open_answers(shard.out, columns) as part.emit:
+                verb(part)
+        args.pipe = part.pipe
+        return int(part.counted)
 
     return shards.over_shards(args, f".{args.format}" if args.format else suffix(), answer)
 
@@ -75,9 +75,9 @@ def open_pipeline(args: argparse.Namespace, task: str) -> Any:
 
 
 def answers_of(
-    args: argparse.Namespace, task: str, ask: Callable[[Any, list[str]], Any], at_once: int | None = None
+    args: argparse.Namespace, task: str, predict: Callable[[Any, list[str]], Any], at_once: int | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Yield each input text with the pipeline's answer; `ask` is called with `at_once` texts at a time."""
+    """Yield each input text with the pipeline's answer; `predict` is called with `at_once` texts at a time."""
     at_once = at_once or TEXTS_AT_ONCE
     if args.batch_size is not None and args.batch_size < 1:
         raise InputError(f"--batch-size: expected a positive integer, found {args.batch_size}")
@@ -87,7 +87,7 @@ def answers_of(
     pipe = open_pipeline(args, task)
     with stream.counting(not (args.shards or args.live) and (args.json or bool(args.out))) as done:
         while chunk:
-            yield from _answered(texts, chunk, functools.partial(ask, pipe))
+            yield from _answered(texts, chunk, functools.partial(predict, pipe))
             done(len(chunk))
             args.counted += len(chunk)
             chunk = list(itertools.islice(left, at_once))
@@ -96,16 +96,16 @@ def answers_of(
 
 
 def _answered(
-    texts: stream.Texts, chunk: list[tuple[str, str]], ask: Callable[[list[str]], Any]
+    texts: stream.Texts, chunk: list[tuple[str, str]], predict: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield texts with their answers, without texts that the model refuses and `texts` skips."""
+    """Yield texts with their answers; texts that the model refuses go to `texts.skip`."""
     while chunk:
-        given = [text for _, text in chunk]
+        chunk_texts = [text for _, text in chunk]
         try:
-            answers = ask(given)
+            answers = predict(chunk_texts)
         except TextError as error:
             where, _ = chunk.pop(error.number)
             texts.skip(InputError(f"{where}: {error.problem}"))
             continue
-        yield from zip(given, answers, strict=True)
+        yield from zip(chunk_texts, answers, strict=True)
         return

@@ -88,35 +88,35 @@ def _plan(args: argparse.Namespace) -> int:
         return show_forward(args, say)
     for flag, value in (("--batch-size", args.batch_size), ("--length", args.length)):
         if value is not None:
-            raise InputError(f"{flag}: expected --forward with it, as a recipe has its own, found {value}")
+            raise InputError(f"{flag}: expected only with --forward, as a recipe has its own, found {value}")
     recipe = load_recipe(args.config, overrides_of(args.overrides))
-    place = find_slice(args.topology, args.slices)
+    topology = find_slice(args.topology, args.slices)
     if args.search:
-        return _show_found(list(search(recipe, place, say)), place, args.json)
-    made = plan(recipe, place, say)
+        return _show_found(list(search(recipe, topology, say)), topology, args.json)
+    result = plan(recipe, topology, say)
     if args.json:
-        print(json.dumps(plan_as_json(made), indent=2))
+        print(json.dumps(plan_as_json(result), indent=2))
     else:
-        _print_tables(args.config, made)
-    return 0 if made.fits else EXIT_DOES_NOT_FIT
+        _print_tables(args.config, result)
+    return 0 if result.fits else EXIT_DOES_NOT_FIT
 
 
-def plan_as_json(made: "Plan") -> dict[str, Any]:
+def plan_as_json(plan: "Plan") -> dict[str, Any]:
     """Return the plan as values that JSON can hold; bytes are per device, FLOPs are over all devices."""
     from bert_jax.planning.advice import advise
 
     return {
-        "topology": made.place.name,
-        "slices": made.place.num_slices,
-        "chips": made.place.chips,
-        "mesh": made.mesh,
-        "parameters": made.parameters,
-        "fits": made.fits,
-        "advice": advise(made),
-        "hours": made.hours,
-        "chip_hours": made.chip_hours,
-        "shardings": made.shardings,
-        "stages": [_stage_json(stage) for stage in made.stages],
+        "topology": plan.topology.name,
+        "slices": plan.topology.num_slices,
+        "chips": plan.topology.chips,
+        "mesh": plan.mesh,
+        "parameters": plan.parameters,
+        "fits": plan.fits,
+        "advice": advise(plan),
+        "hours": plan.hours,
+        "chip_hours": plan.chip_hours,
+        "shardings": plan.shardings,
+        "stages": [_stage_json(stage) for stage in plan.stages],
     }
 
 
@@ -137,36 +137,36 @@ def _by_kind(stage: "StagePlan") -> dict[tuple[str, tuple[str, ...], bool, bool]
     Returns:
         For each key `count` (collectives in the program), `runs` (in a step) and `wire_bytes` (sent by a device).
     """
-    found: dict[Any, collections.Counter] = collections.defaultdict(collections.Counter)
+    totals: dict[Any, collections.Counter] = collections.defaultdict(collections.Counter)
     for collective in stage.collectives:
         if collective.devices > 1:
-            found[collective.kind, collective.axes, collective.hidden, collective.network].update(
+            totals[collective.kind, collective.axes, collective.hidden, collective.network].update(
                 count=1, runs=collective.times, wire_bytes=round(collective.wire_bytes)
             )
-    most_first = sorted(found.items(), key=lambda item: -item[1]["wire_bytes"])
+    most_first = sorted(totals.items(), key=lambda item: -item[1]["wire_bytes"])
     return {key: dict(numbers) for key, numbers in most_first}
 
 
-def _print_tables(config: str, made: "Plan") -> None:
+def _print_tables(config: str, plan: "Plan") -> None:
     from rich.table import Table
 
     from bert_jax.planning.advice import advise
 
     screen = console()
-    place, gib = made.place, 2**30
-    slices = f"{place.num_slices} x {place.name}" if place.num_slices > 1 else place.name
-    mesh = " x ".join(f"{axis} {size}" for axis, size in made.mesh.items())
-    say(f"{config} on {slices}: {place.chips} chips, mesh {mesh}, {made.parameters:,} parameters")
+    topology, gib = plan.topology, 2**30
+    slices = f"{topology.num_slices} x {topology.name}" if topology.num_slices > 1 else topology.name
+    mesh = " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items())
+    say(f"{config} on {slices}: {topology.chips} chips, mesh {mesh}, {plan.parameters:,} parameters")
     say("")
 
-    table = Table("", *(f"{stage.batch_size:,} x {stage.length}" for stage in made.stages))
+    table = Table("", *(f"{stage.batch_size:,} x {stage.length}" for stage in plan.stages))
     for column in table.columns[1:]:
         column.justify = "right"
-    per_device = made.mesh["data"] * made.mesh["fsdp"]
+    per_device = plan.mesh["data"] * plan.mesh["fsdp"]
     rows: dict[str, Any] = {
         "sequences a device": lambda s: f"{s.batch_size / per_device:,.5g}",
         "parameters and optimizer": lambda s: f"{s.state_bytes / gib:.2f} GiB",
-        f"peak memory, of {place.chip.hbm_gib:g} GiB": lambda s: (
+        f"peak memory, of {topology.chip.hbm_gib:g} GiB": lambda s: (
             f"{s.peak_bytes / gib:.2f} GiB" + ("" if s.fits else " DOES NOT FIT")
         ),
         "model FLOPs a step": lambda s: f"{s.model_flops:.3g}",
@@ -182,10 +182,10 @@ def _print_tables(config: str, made: "Plan") -> None:
         "compiled in": lambda s: f"{s.compile_seconds:.0f} s",
     }
     for name, show in rows.items():
-        table.add_row(name, *(show(stage) for stage in made.stages))
+        table.add_row(name, *(show(stage) for stage in plan.stages))
     screen.print(table)
 
-    for stage in made.stages:
+    for stage in plan.stages:
         if by_kind := _by_kind(stage):
             collectives = Table("collective", "over", "", "in the program", "runs a step", "MB sent a device",
                                 title=f"{stage.batch_size:,} x {stage.length}", title_justify="left")  # fmt: skip
@@ -200,29 +200,29 @@ def _print_tables(config: str, made: "Plan") -> None:
                 )
             screen.print(collectives)
     splits = Table("parameter", "shape and split", title="shardings", title_justify="left")
-    for name, split in made.shardings.items():
+    for name, split in plan.shardings.items():
         splits.add_row(name, split)
     screen.print(splits)
-    for sentence in advise(made):
+    for sentence in advise(plan):
         say(sentence)
-    if made.fits and made.hours:
-        say(f"{made.hours:,.1f} hours, {made.chip_hours:,.0f} chip-hours at the roofline; real steps are slower.")
+    if plan.fits and plan.hours:
+        say(f"{plan.hours:,.1f} hours, {plan.chip_hours:,.0f} chip-hours at the roofline; real steps are slower.")
 
 
-def _show_found(found: "list[FoundPlan]", place: "Slice", as_one_object: bool) -> int:
+def _show_found(plans: "list[FoundPlan]", topology: "Slice", as_one_object: bool) -> int:
     """Print the largest batches, the fastest first; return 1 when nothing fits."""
-    fitting = sorted((f for f in found if f.fits), key=lambda f: -f.fits.tokens_per_second if f.fits else 0)
+    fitting = sorted((f for f in plans if f.fits), key=lambda f: -f.fits.tokens_per_second if f.fits else 0)
     if as_one_object:
         trials = [
             {"fits": f.fits and _trial_json(f.fits), "beyond": f.beyond and _trial_json(f.beyond)}
-            for f in [*fitting, *(f for f in found if not f.fits)]
+            for f in [*fitting, *(f for f in plans if not f.fits)]
         ]
-        print(json.dumps({"topology": place.name, "slices": place.num_slices, "found": trials}, indent=2))
+        print(json.dumps({"topology": topology.name, "slices": topology.num_slices, "found": trials}, indent=2))
         return 0 if fitting else EXIT_DOES_NOT_FIT
     from rich.table import Table
 
     screen = console()
-    title = f"the largest batches on {place.num_slices} x {place.name}, by tokens a second at the roofline"
+    title = f"the largest batches on {topology.num_slices} x {topology.name}, by tokens a second at the roofline"
     table = Table("mesh", "remat", title=title, title_justify="left")
     for column in ("sequences a device", "a step", "peak GiB", "ms", "MFU", "tokens/s", "twice as many need"):
         table.add_column(column, justify="right")
@@ -242,7 +242,7 @@ def _show_found(found: "list[FoundPlan]", place: "Slice", as_one_object: bool) -
             f"{f.beyond.stage.peak_bytes / 2**30:.1f} GiB" if f.beyond else "-",
         )
     screen.print(table)
-    for f in found:
+    for f in plans:
         if not f.fits and f.beyond:
             mesh = " x ".join(f"{axis} {size}" for axis, size in f.beyond.mesh.items())
             say(f"mesh {mesh}, remat {f.beyond.remat}: not even one sequence per device fits")

@@ -1,4 +1,4 @@
-"""The forward passes of the verb `plan`."""
+"""`bert-jax plan --forward`: plan forward passes instead of training."""
 
 import argparse
 import dataclasses
@@ -19,22 +19,22 @@ def show_forward(args: argparse.Namespace, say: Callable[[str], None]) -> int:
     from bert_jax.planning.slices import find_slice
 
     if args.search or args.overrides:
-        found = "--search" if args.search else args.overrides[0]
-        raise InputError(f"--forward: expected no options of recipes with it, found {found}")
+        option = "--search" if args.search else args.overrides[0]
+        raise InputError(f"--forward: expected no options of recipes with it, found {option}")
     config, head = _model(args.forward)
-    place = find_slice(args.topology, args.slices)
+    topology = find_slice(args.topology, args.slices)
     batch_size = 256 if args.batch_size is None else args.batch_size
     length = 128 if args.length is None else args.length
-    plans = plan_forward(config, head, place, batch_size, length, say=say)
+    plans = plan_forward(config, head, topology, batch_size, length, say=say)
     if args.json:
         rows = [dataclasses.asdict(plan) | {"seconds": plan.seconds, "bound_by": plan.bound_by,
                                             "texts_per_second": plan.texts_per_second} for plan in plans]  # fmt: skip
-        print(json.dumps({"topology": place.name, "slices": place.num_slices, "plans": rows}, indent=2))
+        print(json.dumps({"topology": topology.name, "slices": topology.num_slices, "plans": rows}, indent=2))
     else:
         columns = ("mode", "MB", "peak MB", "compute", "memory", "texts/s", "bound by", "speed")
         first = plans[0].texts_per_second
         print_table(
-            f"{args.forward} on {place.name}: {batch_size} texts of {length} tokens, at the roofline",
+            f"{args.forward} on {topology.name}: {batch_size} texts of {length} tokens, at the roofline",
             columns,
             [
                 (

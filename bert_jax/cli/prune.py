@@ -58,7 +58,7 @@ def add_verbs(verbs: Verbs) -> None:
     recovery.add_argument("--workdir", default="", metavar="DIR", help="work directory of the rounds; local or gs://")
     recovery.add_argument("--rounds", type=int, default=1, metavar="N",
         help="number of rounds of pruning and training (default: 1)")  # fmt: skip
-    # Declared for the help only, as for `finetune`.
+    # Declared only to be shown by --help, as in `finetune`.
     recovery.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe")
     recovery.add_argument("--quiet", action="store_true", help="show no progress bar")
     parser.set_defaults(overrides=[], distributed=False, coordinator=None)
@@ -70,8 +70,8 @@ def run_prune(args: argparse.Namespace) -> int:
     if args.config:
         return stoppable(args, lambda: _with_recovery(args, pruning))
     if args.overrides or args.workdir or args.rounds != 1:
-        found = (args.overrides or ["--workdir" if args.workdir else "--rounds"])[0]
-        raise InputError(f"{found}: expected --config, the recipe of recovery training, found none")
+        option = (args.overrides or ["--workdir" if args.workdir else "--rounds"])[0]
+        raise InputError(f"{option}: expected --config, the recipe of recovery training, found none")
     from bert_jax.compression.pruning import prune
 
     _report(args, prune(args.model, args.out, pruning, data=args.data, examples=args.examples), {})

@@ -18,7 +18,7 @@ def add_verbs(verbs: Verbs) -> None:
         "quantize a model to int8, int4 or float8",
         "Quantizes the kernels of the encoder and the word embedding of a fine-tuned or pretrained model. Every verb, "
         "`pipeline` and `from_pretrained` take the result as it is. Hugging Face transformers cannot open it; "
-        "`bert-jax convert` writes it as float32 again. Modes: "
+        "`bert-jax convert` writes it back as float32. Modes: "
         + "; ".join(f"{name} ({mode.says})" for name, mode in MODES.items())
         + ".",
         """bert-jax quantize runs/sst2/model --out runs/sst2-int8 --mode int8
@@ -43,7 +43,7 @@ def add_calibration(parser: argparse.ArgumentParser, option: str) -> None:
     """Declare the flags of `calibration_texts`, which int8_static of `--mode` or `--dtype` needs."""
     add = parser.add_argument
     add("--calibration", metavar="FILE",
-        help=f"for {option} int8_static, file of texts that resemble those to come: one per line, or a table; may be "
+        help=f"for {option} int8_static, file of texts like those to predict: one per line, or a table; may be "
         "compressed")  # fmt: skip
     add("--text-column", default="", metavar="NAME",
         help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
@@ -57,7 +57,7 @@ def check_calibration(args: argparse.Namespace, option: str, chosen: Sequence[st
     if static and args.calibration is None:
         raise InputError(f"--calibration: expected a file of texts, as {option} int8_static needs, found none")
     if not static and args.calibration is not None:
-        raise InputError(f"--calibration: expected {option} int8_static, which alone needs it, found "
+        raise InputError(f"--calibration: expected only with {option} int8_static, found "
                          f"{', '.join(chosen)}")  # fmt: skip
     if args.calibration_rows < 1:
         raise InputError(f"--calibration-rows: expected at least 1, found {args.calibration_rows}")
@@ -88,7 +88,7 @@ def run_quantize(args: argparse.Namespace) -> None:
     if done.calibrated:
         rows.append(("texts of calibration", f"{done.calibrated:,}"))
     print_table(f"{args.out}: {args.mode}", ("", ""), rows)
-    complain("transformers cannot open this directory; `bert-jax convert` writes it as float32 again")
+    complain("transformers cannot open this directory; `bert-jax convert` writes it back as float32")
     say(f"{args.out}: {MODES[args.mode].says}")
 
 

@@ -27,7 +27,7 @@ def corpus_texts(corpus: str, column: str = "") -> Iterator[str]:
 
 
 def prompt_options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
-    """Return the options `prompt_name` and `prompt` of a pipeline, and more that have the names of their flags."""
+    """Return the pipeline options `prompt_name`, `prompt` and `more` from the flags of the same names."""
     return {name: getattr(args, name) for name in ("prompt_name", "prompt", *more)}
 
 

@@ -134,24 +134,24 @@ def _add_shared(parser: argparse.ArgumentParser, needs_data: bool) -> None:
 
 
 def _task_options() -> dict[str, dict[str, Parameter]]:
-    """Return the options that the models of some tasks have: name -> task -> parameter of its evaluator."""
-    found: dict[str, dict[str, Parameter]] = {}
+    """Return the options that only some tasks have: name -> task -> parameter of its evaluator."""
+    options: dict[str, dict[str, Parameter]] = {}
     for task, entry in TASKS.items():
         for reference in entry.evaluators.values():
             for name, parameter in _parameters(reference).items():
                 if name not in _COMMON:
-                    found.setdefault(name, {})[task] = parameter
-    return found
+                    options.setdefault(name, {})[task] = parameter
+    return options
 
 
 def _parameters(evaluator: Reference) -> dict[str, Parameter]:
-    """Return the parameters of an evaluator; none for one of a script or notebook, whose source no name finds."""
+    """Return the parameters of an evaluator; none for one in a script or notebook, whose source has no module name."""
     name = full_name(evaluator)
     return {} if name.startswith("__main__.") else parameters(name)
 
 
 def _merged(parameters_of: dict[str, Parameter]) -> Parameter:
-    """Return the parameter of one name of several tasks as one, with the meaning that it has for each."""
+    """Merge the parameters that several tasks have under one name; the help gives the meaning for each task."""
     first, *others = parameters_of.values()
     if all(other == first for other in others):
         return first
@@ -169,7 +169,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
         _columns(args, label=args.label_column, separator=args.label_separator),
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         report=args.report,
-        **_running(args),
+        **_evaluator_options(args),
     )
     print_scores(scores, f"{args.model} on {args.data}", args.json)
     if args.report and not args.json:
@@ -185,11 +185,11 @@ def run_predict(args: argparse.Namespace) -> int:
     if args.format and not args.shards:
         raise InputError("--format: expected --shards too, found none; without, the suffix of --out is the format")
     if not shards.is_over_shards(args):
-        count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_running(args))
+        count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_evaluator_options(args))
         say(f"{args.out}: {count:,} rows")
         return 0
     suffix = f".{args.format or 'jsonl'}"
-    predict = evaluation.open_predictor(args.model, f"answers{suffix}", _columns(args), **_running(args))
+    predict = evaluation.open_predictor(args.model, f"answers{suffix}", _columns(args), **_evaluator_options(args))
 
     def answer(shard: shards.ShardFiles) -> int:
         shard.out.parent.mkdir(parents=True, exist_ok=True)
@@ -212,16 +212,16 @@ def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> 
     )  # fmt: skip
 
 
-def _running(args: argparse.Namespace) -> dict[str, Any]:
+def _evaluator_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options for the model's evaluator. Raises InputError where one is for a model of another task."""
     from bert_jax import evaluation
 
     check_counts(args, "batch_size")
     options = _task_options()
-    given = {name: value for name in options if (value := getattr(args, name, None)) is not None}
-    if given:
+    passed = {name: value for name in options if (value := getattr(args, name, None)) is not None}
+    if passed:
         evaluator = evaluation.evaluator_class(args.model)
-        for name in given.keys() - _parameters(evaluator).keys():
+        for name in passed.keys() - _parameters(evaluator).keys():
             tasks = " or ".join(options[name]).replace("_", " ")
             raise InputError(f"{flag_of(name)}: expected a model for {tasks}, found one for {evaluator.head}")
-    return given | _RUNNER.values(args) | {"onnx": args.onnx, "invalid_rows": args.invalid_rows, "skipping": "--skip"}
+    return passed | _RUNNER.values(args) | {"onnx": args.onnx, "invalid_rows": args.invalid_rows, "skipping": "--skip"}

@@ -42,7 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
     add("--allowed-origins", type=_split, default=(), metavar="ORIGIN,...",
         help="origins of other sites whose pages may send requests, as https://example.com")  # fmt: skip
     add("--task", choices=("embed", "classify", "fill-mask", "tag"),
-        help="what the models compute (default: by the head of each)")  # fmt: skip
+        help="task of the models (default: by the head of each)")  # fmt: skip
     add("--backend", choices=("jax", "onnxruntime"), default="jax",
         help="jax, or onnxruntime with the ONNX file of the directory (default: %(default)s)")  # fmt: skip
     add("--onnx-file", default="onnx/model.onnx", metavar="FILE",

@@ -19,7 +19,7 @@ from bert_jax.errors import InputError
 if TYPE_CHECKING:
     from bert_jax import storage
 
-_SETTINGS = "shards.json"  # in the directory of answers: the options of the verb
+_SETTINGS = "shards.json"  # file in the output directory that records the options of the verb
 # Arguments that do not change the answers, or are recorded apart.
 _FREE = frozenset(("verb", "run", "command_line", "shards", "out", "num_processes", "process_id", "skip",
                    "distributed", "invalid_rows", "texts", "file", "data", "json",
@@ -48,7 +48,7 @@ def add_shards(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_answer_files(parser: argparse.ArgumentParser) -> None:
-    """Declare where a verb writes its answers with `--shards`, and as what."""
+    """Declare the flags for the directory and the format of a verb's answers with `--shards`."""
     parser.add_argument("--out", metavar="DIR", help="with --shards: directory for the answers")
     parser.add_argument("--format", choices=("jsonl", "parquet"),
         help="with --shards: format of the files (default: jsonl)")  # fmt: skip
@@ -117,28 +117,28 @@ def over_shards(args: argparse.Namespace, suffix: str, answer: Callable[[ShardFi
             done(count)
     say(f"{args.out}: {len(share) - failed:,} of {len(shards):,} files, {rows:,} answers in this run")
     if failed:
-        complain(f"bert-jax: {failed:,} files are left out; the same command tries them again")
+        complain(f"bert-jax: {failed:,} files have no answers; the same command tries them again")
     return int(failed > 0)
 
 
 def _files(patterns: Sequence[str], out: "storage.Path") -> list["storage.Path"]:
-    """Return the files that are named, sorted, each once."""
+    """Return the files that match the patterns, sorted and without duplicates."""
     from bert_jax import storage
 
-    found: dict[str, storage.Path] = {}
+    by_name: dict[str, storage.Path] = {}
     for pattern in patterns:
         path = storage.Path(pattern)
         files = storage.find_files(pattern)
         if path.is_dir():
             if out == path or path in out.parents:
                 raise InputError(f"--out: expected a directory outside of {pattern}, whose files are read, found {out}")
-            files = [file for file in files if not file.name.startswith("_")]  # such as _SUCCESS
+            files = [file for file in files if not file.name.startswith("_")]  # skip marker files such as _SUCCESS
         elif not files and not storage.is_pattern(pattern):
-            storage.existing(pattern)  # says what is wrong
+            storage.existing(pattern)  # raises an error that says what is wrong
         if not files:
             raise InputError(f"{pattern}: expected files, found none")
-        found |= {str(file): file for file in files}
-    return [found[name] for name in sorted(found)]
+        by_name |= {str(file): file for file in files}
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _common_folder(files: Sequence["storage.Path"]) -> str:
@@ -149,7 +149,7 @@ def _common_folder(files: Sequence["storage.Path"]) -> str:
 
 
 def _named(sources: Sequence["storage.Path"], root: str, folder: "storage.Path", suffix: str) -> list[ShardFiles]:
-    """Return the sources with their files of answers, which have the names below `root` in `folder`."""
+    """Pair each source with its file of answers: the path relative to `root`, inside `folder`."""
     from bert_jax import storage
 
     shards: dict[str, ShardFiles] = {}
@@ -168,7 +168,7 @@ def _named(sources: Sequence["storage.Path"], root: str, folder: "storage.Path",
 def _check_settings(
     args: argparse.Namespace, folder: "storage.Path", root: str, shards: Sequence[ShardFiles], written: set[str]
 ) -> None:
-    """Write the settings into the directory of answers, or compare them with those that it began with."""
+    """Write the settings into the directory of answers, or compare them with those of the run that began it."""
     from bert_jax import storage
 
     for shard in shards:
@@ -195,16 +195,16 @@ def _check_settings(
 
 
 def _written(folder: "storage.Path") -> set[str]:
-    """Return the files in a directory, which need not exist, and remove those that killed processes began."""
+    """Return the files of a directory that may not exist; remove unfinished files of killed processes."""
     from bert_jax import storage
 
-    found = set()
+    shards = set()
     for file in folder.files_below() if folder.is_dir() else ():
         if file.name.startswith("."):
             storage.remove_leftovers(file.with_name(file.name[1:].rsplit(".", 2)[0]))
         else:
-            found.add(str(file))
-    return found
+            shards.add(str(file))
+    return shards
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ class ParameterFlags:
         values = {parameter: getattr(args, name) for name, parameter in self._parameter_of.items()}
         return {parameter: value for parameter, value in values.items() if value is not None}
 
-    def given(self, args: argparse.Namespace) -> list[str]:
+    def flags_set(self, args: argparse.Namespace) -> list[str]:
         """Return the flags that are not None."""
         return [flag_of(name) for name in self._parameter_of if getattr(args, name) is not None]
 
@@ -104,12 +104,12 @@ def add_flag(parser: Any, name: str, parameter: Parameter, unset: bool) -> None:
 
 
 def help_of(parameter: Parameter) -> str:
-    """Return the meaning as the help of a flag, which cannot say None, "" or () but can be left out."""
+    """Return the help of a flag: its meaning, without None, "" and (), which a command line cannot express."""
     text, default = parameter.meaning.removeprefix("whether to ").rstrip("."), parameter.default
     if parameter.type is float and default is not None:
         default = f"{default:g}"
-    if default in (None, "", ()) and (said := re.search(r'[;.] (?:None|""|\(\)) (?:means|=) ([^;.]+)', text)):
-        text, default = text.replace(said[0], ""), said[1]
+    if default in (None, "", ()) and (stated := re.search(r'[;.] (?:None|""|\(\)) (?:means|=) ([^;.]+)', text)):
+        text, default = text.replace(stated[0], ""), stated[1]
     if default not in (None, "", ()) and parameter.type is not bool:
         text += f" (default: {default})"
     return text.replace("%", "%%")
@@ -117,7 +117,7 @@ def help_of(parameter: Parameter) -> str:
 
 @functools.cache
 def parameters(function: str) -> dict[str, Parameter]:
-    """Return the parameters of a function that have a default and a type that a word of a command line can have.
+    """Return the parameters of a function that have a default and a type that one command-line word can express.
 
     Args:
         function: `package.module.function`, `package.module.Class.method`, a dataclass, whose fields are returned, or
@@ -131,15 +131,15 @@ def parameters(function: str) -> dict[str, Parameter]:
     node = module.defined(names)
     if node is None:
         raise TypeError(f"{function}: expected a function that its module defines, found none")
-    found: dict[str, Parameter] = {}
+    result: dict[str, Parameter] = {}
     for inner, signature, docstring in _signatures(module, node):
         meanings = _meanings(docstring)
         for name, annotation, default in _declared(signature):
             kind = _type(inner.resolved(annotation))
-            with contextlib.suppress(NameError):  # a default that is computed
-                if kind is not None and name not in found:
-                    found[name] = Parameter(*kind, inner.constant(default), meanings.get(name, ""))
-    return found
+            with contextlib.suppress(NameError):  # skip defaults that are computed
+                if kind is not None and name not in result:
+                    result[name] = Parameter(*kind, inner.constant(default), meanings.get(name, ""))
+    return result
 
 
 def _signatures(module: "_Module", node: Any) -> Iterator[tuple["_Module", Any, str]]:
@@ -173,13 +173,13 @@ class _Module:
 
     def defined(self, names: list[str]) -> Any:
         """Return the class or function of a name, or of one in a class; None where the module does not define it."""
-        found: Any = None
+        definition: Any = None
         for name in names:
-            children = self._body if found is None else found.body
-            found = next((child for child in children if getattr(child, "name", None) == name), None)
-            if found is None:
+            children = self._body if definition is None else definition.body
+            definition = next((child for child in children if getattr(child, "name", None) == name), None)
+            if definition is None:
                 return None
-        return found
+        return definition
 
     def imported(self, name: str) -> tuple["_Module", list[str]]:
         """Return the module that a name comes from, and the name there: this module, if it is not imported."""
@@ -228,7 +228,7 @@ def _module(function: str) -> tuple[_Module, list[str]]:
 
 
 def _declared(node: Any) -> list[tuple[str, ast.expr, ast.expr]]:
-    """Return the name, type and default of each parameter of a function or field of a class that has them."""
+    """Return name, type and default of the parameters of a function, or fields of a class, that have both."""
     if isinstance(node, ast.ClassDef):
         fields = (child for child in node.body if isinstance(child, ast.AnnAssign))
         return [(ast.unparse(field.target), field.annotation, field.value) for field in fields if field.value]

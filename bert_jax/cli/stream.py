@@ -68,7 +68,7 @@ class Texts:
         self.skipped += 1
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield where each text is, and the text."""
+        """Yield (place, text) for each text; messages use the place."""
         from bert_jax.data.invalid_rows import check_utf8, place
 
         for number, text in enumerate(self._given, 1):
@@ -77,7 +77,7 @@ class Texts:
             yield where, text
         if self._given:
             return
-        found = False
+        has_texts = False
         for number, line in self._rows() if self._has_rows else self._lines():
             where = place(self._where, number)
             try:
@@ -86,9 +86,9 @@ class Texts:
                 self.skip(error)
                 continue
             if text is not None:
-                found = True
+                has_texts = True
                 yield where, text
-        if not found and not self._may_be_empty:
+        if not has_texts and not self._may_be_empty:
             raise InputError(f"{self._where}: expected texts, found none")
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -146,13 +146,13 @@ class Texts:
         from bert_jax.data.invalid_rows import check_utf8
 
         if self._field not in row:
-            found = f"the fields {', '.join(row)[:80]}"
+            content = f"the fields {', '.join(row)[:80]}"
         elif not isinstance(row[self._field], str):
-            found = repr(row[self._field])[:80]
+            content = repr(row[self._field])[:80]
         else:
             check_utf8(where, row[self._field])
             return row[self._field]
-        raise InputError(f"{where}: expected an object with a text in {self._field!r}, found {found}")
+        raise InputError(f"{where}: expected an object with a text in {self._field!r}, found {content}")
 
 
 def _has_rows(name: str) -> bool:

@@ -80,7 +80,7 @@ def _add_prepare(verbs: Verbs) -> None:
         help="prepare on Apache Beam instead; its options are one text: --beam='--runner=DataflowRunner --project=P'; "
         "needs the extra `beam`")  # fmt: skip
     add("--deduplicate", nargs="?", const="exact", default="", choices=("exact", "near"),
-        help="leave out documents whose text an earlier one has, and with `near` those that share most of it; "
+        help="leave out documents that repeat an earlier one, and with `near` those that share most of its text; "
         "removed.jsonl in --out lists them")  # fmt: skip
     _PREPARE.declare(parser)
 
@@ -155,11 +155,11 @@ def run_prepare(args: argparse.Namespace) -> None:
             **_PREPARE.values(args),
         )
     if args.deduplicate:
-        say(f"{args.out}: {manifest.removed:,} documents left out, which repeat an earlier one (removed.jsonl)")
+        say(f"{args.out}: {manifest.removed:,} documents that repeat an earlier one left out (removed.jsonl)")
     for name, count in manifest.filtered.items():
         say(f"{args.out}: {count:,} documents left out by {'their ' * (name == LANGUAGE)}{name}")
     if manifest.skipped:
-        say(f"{args.out}: {manifest.skipped:,} rows and files left out, which cannot be read (skipped.txt)")
+        say(f"{args.out}: {manifest.skipped:,} rows and files that cannot be read left out (skipped.txt)")
     for part in manifest.sets:
         documents = manifest.documents[part.split]
         say(f"{args.out}: {part.split}: {part.examples:,} examples of up to {part.max_seq_length} tokens, "

@@ -87,7 +87,7 @@ def add_verbs(verbs: Verbs) -> None:
             "--workdir", "--out", required=True, metavar="DIR", help="work directory of the run; local or gs://"
         )
         parser.add_argument("--quiet", action="store_true", help="show no progress bar")
-        # Declared for the help only: the parser leaves these options unparsed, as their names are recipe keys.
+        # Declared only to be shown by --help: their names are recipe keys, and the parser leaves them unparsed.
         parser.add_argument(
             "--config.KEY",
             dest="_",
@@ -180,23 +180,23 @@ def _recipe(args: argparse.Namespace, verb: str) -> Any:
         if not recipe.distillation.teacher:
             raise InputError("config.distillation.teacher: expected the model directory of a teacher, found none")
         return recipe
-    own = "pretrain" if is_pretraining(recipe) else "finetune"
-    if own != verb:
-        raise InputError(f"{args.config}: the task of this recipe is {recipe.task!r}; run it with `bert-jax {own}`")
+    needed = "pretrain" if is_pretraining(recipe) else "finetune"
+    if needed != verb:
+        raise InputError(f"{args.config}: the task of this recipe is {recipe.task!r}; run it with `bert-jax {needed}`")
     return recipe
 
 
 def _changes(args: argparse.Namespace) -> list[str]:
-    """Return the changes of the recipe that a command line asks for; set `args.config` where only a table is given."""
-    found = {key: getattr(args, flag.removeprefix("--"), None) for flag, (key, _) in _TABLE.items()}
-    given = {key: value for key, value in found.items() if value is not None}
-    if args.config is None and "data.train" not in given:
+    """Return the recipe overrides of a command line; set `args.config` if only a table is given."""
+    flag_values = {key: getattr(args, flag.removeprefix("--"), None) for flag, (key, _) in _TABLE.items()}
+    changes = {key: value for key, value in flag_values.items() if value is not None}
+    if args.config is None and "data.train" not in changes:
         raise InputError("finetune: expected a table, or --config RECIPE, found neither")
     if args.config is None:
         args.config = "classification"
-        if "data.dev" not in given:
-            given["data.validation_split"] = "0.1"
-    return [f"--config.{key}={value}" for key, value in given.items()] + overrides_of(args.overrides)
+        if "data.dev" not in changes:
+            changes["data.validation_split"] = "0.1"
+    return [f"--config.{key}={value}" for key, value in changes.items()] + overrides_of(args.overrides)
 
 
 def overrides_of(words: list[str]) -> list[str]:

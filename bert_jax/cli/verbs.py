@@ -8,7 +8,7 @@ from bert_jax.errors import InputError
 
 
 class UnusedParser:
-    """The parser of a verb that a command line does not run: what is declared of it is dropped, to save time."""
+    """A stand-in for the parser of a verb that does not run: it ignores all declarations, to save time."""
 
     def __getattr__(self, name: str) -> Callable[..., "UnusedParser"]:
         return lambda *args, **options: self

@@ -4,7 +4,7 @@ from bert_jax.conversion.load_pretrained import Loaded
 from bert_jax.conversion.record import task_of_model
 from bert_jax.errors import InputError
 from bert_jax.jobs.examples import Examples
-from bert_jax.tasks import References
+from bert_jax.tasks import TaskObjects
 from bert_jax.tasks.entry import load_reference
 
 
@@ -23,7 +23,7 @@ def examples_of_data(loaded: Loaded, data: str, count: int) -> Examples:
     """
     entry = task_of_model(loaded.directory, loaded.head, "examples")
     if entry is None:
-        expected = f"a model for one of {', '.join(References('examples'))}"
+        expected = f"a model for one of {', '.join(TaskObjects('examples'))}"
         raise InputError(f"{loaded.directory}: expected {expected}, whose loss importance is computed from, found one "
                          f"for {loaded.head}; name a recipe with --config")  # fmt: skip
     examples: Examples = load_reference(entry.examples[loaded.head])(loaded, data, count)

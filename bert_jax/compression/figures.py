@@ -1,4 +1,4 @@
-"""The sizes of models, and the seconds of their forward passes, side by side."""
+"""Compare models by size and by the seconds of a forward pass."""
 
 import time
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _ROWS, _LENGTH, _TURNS = 8, 128, 7
 
 
 class Figures(NamedTuple):
-    """The figures of a model.
+    """Size and speed of a model.
 
     Attributes:
         layers, heads, columns, pieces: layers; heads and feed-forward columns of a layer; rows of the word embedding.
@@ -38,7 +38,7 @@ class Figures(NamedTuple):
 
 
 def figures_of(models: Sequence[PrunedModel]) -> list[Figures]:
-    """Return the figures of models; their forward passes are timed in alternation, in the machine's default dtype."""
+    """Measure size and speed of models; forward passes are timed in alternation, in the machine's default dtype."""
     times = _seconds(models)
     return [_figures(model, seconds) for model, seconds in zip(models, times, strict=True)]
 
@@ -66,12 +66,12 @@ def _seconds(models: Sequence[PrunedModel]) -> list[float]:
         runs.append(lambda opened=opened, inputs=inputs: opened.run(inputs, _OUTPUTS.get(opened.head, ())))
     times: list[list[float]] = [[] for _ in runs]
     for turn in range(_TURNS + 1):
-        for found, run in zip(times, runs, strict=True):
+        for seconds, run in zip(times, runs, strict=True):
             start = time.perf_counter()
             run()
-            if turn:  # the first one compiles
-                found.append(time.perf_counter() - start)
-    return [float(np.median(found)) for found in times]
+            if turn:  # the first run compiles and is not timed
+                seconds.append(time.perf_counter() - start)
+    return [float(np.median(seconds)) for seconds in times]
 
 
 # Head -> the outputs that are computed, where not all are of interest.

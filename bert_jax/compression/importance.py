@@ -62,22 +62,22 @@ def measure_importance(task: Task, params: Params, batches: Iterable[Batch]) -> 
         InputError: there are no examples, or a gradient is not finite.
     """
     config = task.model.config
-    whole = getattr(task, "compares_rows", False)
+    joint = getattr(task, "compares_rows", False)
     params = jax.tree.map(jnp.asarray, params)
     run, sums, examples = _gradients(task), _zeros(config), 0
     for batch in batches:
-        count = 1 if whole else _group_size(config)
+        count = 1 if joint else _group_size(config)
         rows = {name: np.asarray(array) for name, array in batch.items()}
         size = len(rows["input_ids"])
-        for start in range(0, 1 if whole else size, count):
-            part = {name: array[None] if whole else array[start : start + count, None] for name, array in rows.items()}
+        for start in range(0, 1 if joint else size, count):
+            part = {name: array[None] if joint else array[start : start + count, None] for name, array in rows.items()}
             signed = [np.asarray(array) for array in jax.device_get(run(params, part))]
             sums = tuple(total + np.abs(array).sum(0) for total, array in zip(sums, signed, strict=True))
             examples += _count(part)
     if not examples:
         raise InputError("importance: expected at least one example, found none")
     if not all(np.isfinite(total).all() for total in sums):
-        raise InputError("importance: expected finite gradients, found others")
+        raise InputError("importance: expected finite gradients, found NaN or infinity")
     heads, columns, layers = (np.asarray(total / examples, np.float32) for total in sums)
     return Importance(_scaled(heads), _scaled(columns), layers, examples)
 

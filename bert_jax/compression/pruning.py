@@ -22,7 +22,7 @@ from bert_jax.modeling import Params
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 from bert_jax.tokenization.pruning import used_ids, with_fewer_pieces
 
-EXAMPLES = 256  # from which importance is computed, by default
+EXAMPLES = 256  # default number of examples from which importance is computed
 # Families whose Hugging Face models may have heads that do not fill hidden_size.
 _FREE_HEADS = ("nomic_bert",)
 NOT_IN_TRANSFORMERS = (
@@ -32,7 +32,7 @@ NOT_IN_TRANSFORMERS = (
 
 @dataclasses.dataclass(frozen=True)
 class Pruning:
-    """What to remove from a model.
+    """Settings of pruning: the parts to remove from a model.
 
     Attributes:
         heads: share of the attention heads of each layer, rounded to a number of heads.
@@ -54,7 +54,7 @@ class Pruning:
     def __post_init__(self) -> None:
         for name in ("heads", "columns"):
             share = getattr(self, name)
-            if not 0 <= share < 1:  # nor NaN
+            if not 0 <= share < 1:  # true for NaN too
                 raise InputError(f"--{name}: expected a share from 0 to below 1, found {share:g}")
         if self.layers and self.num_layers:
             raise InputError("--layers: expected --layers or --num-layers, found both")
@@ -212,7 +212,7 @@ def without_parts(
 
 
 def without_unused_pieces(model: PrunedModel, loaded: Loaded, corpora: Sequence[str]) -> PrunedModel:
-    """Return a model with the pieces that corpora use, and those that `with_fewer_pieces` keeps besides.
+    """Return a model whose vocabulary has the pieces in the corpora, and those that `with_fewer_pieces` always keeps.
 
     The pieces of the model's prompts stay too.
 

@@ -115,15 +115,15 @@ def input_scales(model: Bert, params: Params, tokenizer: Tokenizer, texts: Seque
         The parts of the tree with an `input_scale`; a layer that the model's head does not use has scale 1.
     """
     assert model.config.quantization is not None
-    calibrating = model.config.quantization.replace(stage="calibrating")
-    model = Bert(model.config.replace(quantization=calibrating), model.head, model.compute)
-    start, found = jax.tree.map(jnp.asarray, _scales_of(params)), None
+    quantization = model.config.quantization.replace(stage="calibrating")
+    model = Bert(model.config.replace(quantization=quantization), model.head, model.compute)
+    start, largest = jax.tree.map(jnp.asarray, _scales_of(params)), None
     for batch in _batches(model, tokenizer, texts):
         scales = jax.device_get(_largest(model, start, params, batch))
-        found = scales if found is None else jax.tree.map(np.maximum, found, scales)
-    if found is None:
+        largest = scales if largest is None else jax.tree.map(np.maximum, largest, scales)
+    if largest is None:
         raise InputError("--calibration: expected a text of at least one token, found only empty texts")
-    return jax.tree.map(lambda scale: np.where(scale > 0, scale, np.float32(1)), found)
+    return jax.tree.map(lambda scale: np.where(scale > 0, scale, np.float32(1)), largest)
 
 
 def merge_scales(params: Params, scales: Params) -> Params:
@@ -136,8 +136,8 @@ def merge_scales(params: Params, scales: Params) -> Params:
 def _scales_of(params: Params) -> Params:
     """Return the parts of a tree that have an `input_scale`."""
     parts = {name: _scales_of(value) for name, value in params.items() if isinstance(value, dict)}
-    found = {name: part for name, part in parts.items() if part}
-    return found | ({"input_scale": params["input_scale"]} if "input_scale" in params else {})
+    nonempty_parts = {name: part for name, part in parts.items() if part}
+    return nonempty_parts | ({"input_scale": params["input_scale"]} if "input_scale" in params else {})
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -156,12 +156,13 @@ def _batches(model: Bert, tokenizer: Tokenizer, texts: Sequence[Text]) -> Iterat
     by_length: dict[int, list[Text]] = {}
     lengths = [length for length in _LENGTHS if length <= model.config.max_position_embeddings]
     for text in texts:
-        found = tokenize_texts(tokenizer, [text])["input_ids"].shape[1]
-        if fitting := [length for length in lengths if length <= found]:
+        num_tokens = tokenize_texts(tokenizer, [text])["input_ids"].shape[1]
+        if fitting := [length for length in lengths if length <= num_tokens]:
             by_length.setdefault(fitting[-1], []).append(text)
     for length, members in sorted(by_length.items()):
         for start in range(0, len(members), _ROWS):
-            rows = list(itertools.islice(itertools.cycle(members[start : start + _ROWS]), _ROWS))  # of one shape
+            # Texts are repeated so that all batches have one shape.
+            rows = list(itertools.islice(itertools.cycle(members[start : start + _ROWS]), _ROWS))
             inputs = tokenize_texts(tokenizer, rows, max_length=length)
             names = ["input_ids"] + ["token_type_ids"] * (model.config.type_vocab_size > 1)
             expand = model.head == "multiple_choice"

@@ -30,7 +30,7 @@ def prune_and_recover(
     model_dir: storage.PathLike,
     out: storage.PathLike,
     pruning: Pruning,
-    recipe: Any,
+    recipe: recipes.Recipe,
     workdir: storage.PathLike,
     *,
     rounds: int = 1,
@@ -92,7 +92,7 @@ def prune_and_recover(
 
 
 def _has_files_of(out: storage.Path, model: storage.Path) -> bool:
-    """Return whether `out` has the files of the last round's model, but for its model card: the pruning has ended."""
+    """Return whether the pruning has ended: `out` has the last round's files, except perhaps the model card."""
     ours, theirs = ({file.relative_to(folder) for file in folder.files_below()} for folder in (out, model))
     if ours != {name for name in theirs if str(name) != "README.md"}:
         return False
@@ -103,7 +103,7 @@ def _prune_once(
     source: storage.Path,
     out: storage.Path,
     pruning: Pruning,
-    recipe: Any,
+    recipe: recipes.Recipe,
     number: int,
     rounds: int,
     original: Any,
@@ -125,7 +125,7 @@ def _prune_once(
 
 
 def _check_settings(
-    root: storage.Path, model_dir: Any, pruning: Pruning, recipe: Any, rounds: int, examples: int
+    root: storage.Path, model_dir: Any, pruning: Pruning, recipe: recipes.Recipe, rounds: int, examples: int
 ) -> None:
     """Write the settings of a work directory, or compare them with those of the call that is resumed."""
     settings: dict[str, Any] = {"model": str(model_dir), "rounds": rounds, "examples": examples}
@@ -138,10 +138,10 @@ def _check_settings(
     before = storage.read_json(path)
     if not isinstance(before.get("settings"), dict) or not isinstance(before.get("recipe"), dict):
         raise InputError(f"{path}: expected the settings of a pruning, found something else")
-    then = before["settings"]
-    found = [
-        f"{key} was {then.get(key)!r}, is now {value!r}" for key, value in settings.items() if then.get(key) != value
+    old = before["settings"]
+    differences = [
+        f"{key} was {old.get(key)!r}, is now {value!r}" for key, value in settings.items() if old.get(key) != value
     ]
-    found += resuming.differences(before["recipe"], described, has_content=True)
-    if found:
-        raise InputError(f"{root} belongs to another pruning: {'; '.join(found[:4])}; use another --workdir")
+    differences += resuming.differences(before["recipe"], described, has_content=True)
+    if differences:
+        raise InputError(f"{root} belongs to another pruning: {'; '.join(differences[:4])}; use another --workdir")

@@ -39,12 +39,12 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
             f"{config.attention.num_key_value_heads} heads of keys, which the others share"
         )
     if config.positions.kind == "alibi" or config.attention.qk_norm:
-        found = "positions of type alibi" if config.positions.kind == "alibi" else "qk_norm"
-        raise InputError(f"heads: expected a model whose heads do not depend on each other, found one with {found}")
+        feature = "positions of type alibi" if config.positions.kind == "alibi" else "qk_norm"
+        raise InputError(f"heads: expected a model whose heads do not depend on each other, found one with {feature}")
     heads = _checked(heads, config, config.num_attention_heads, "heads")
     shared = bool(config.setting("relative_attention_buckets"))
     if shared and (heads != heads[0]).any():
-        raise InputError("heads: expected the same heads in all layers, which share a bias for each head, found others")
+        raise InputError("heads: expected the same heads in all layers, as these share the bias of each head")
     count, size = heads.shape[1], config.head_size
     columns = (heads[:, :, None] * size + np.arange(size)).reshape(len(heads), -1)  # [L, K * H]
     attention = dict(params["encoder"]["layers"]["attention"])
@@ -100,9 +100,9 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
     if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < config.num_hidden_layers:
         raise InputError(f"layers: expected ascending numbers from 0 to {config.num_hidden_layers - 1}, found {kept}")
     if not config.norms.first_layer_norm and kept[0] != 0:
-        raise InputError(f"layers: expected layer 0, which the LayerNorm of the embeddings precedes, found {kept}")
+        raise InputError(f"layers: expected layer 0 too, the only one without a LayerNorm before it, found {kept}")
     if config.setting("conv_kernel_size") and kept[0] != 0:
-        raise InputError(f"layers: expected layer 0, to which the convolution belongs, found {kept}")
+        raise InputError(f"layers: expected layer 0 too, to which the convolution belongs, found {kept}")
     smaller = config.replace(num_hidden_layers=len(kept))
     windows = tuple(config.windows[layer] for layer in kept)
     if config.setting("attention_windows"):
@@ -111,8 +111,8 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
         every = range(1, len(kept) + 1)
         fitting = [n for n in every if smaller.replace(global_every=n).windows == windows]
         if not fitting:
-            found = ", ".join("local" if window else "global" for window in windows)
-            raise InputError(f"layers: expected one global layer in every n, starting with the first, found {found}")
+            kinds = ", ".join("local" if window else "global" for window in windows)
+            raise InputError(f"layers: expected one global layer in every n, starting with the first, found {kinds}")
         smaller = smaller.replace(global_every=fitting[0])
     stacked = _map(lambda leaf: np.asarray(leaf)[kept], params["encoder"]["layers"])
     pruned = params | {"encoder": params["encoder"] | {"layers": stacked}}
@@ -142,7 +142,7 @@ def prune_vocab(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
     """
     ids = np.asarray(ids)
     if not len(ids) or (np.diff(ids) <= 0).any() or ids[0] < 0 or ids[-1] >= config.vocab_size:
-        raise InputError(f"ids: expected ascending ids from 0 to {config.vocab_size - 1}, found others")
+        raise InputError(f"ids: expected ascending ids from 0 to {config.vocab_size - 1}, each once")
     rows = {"embedding": np.asarray(params["embeddings"]["word_embeddings"]["embedding"])[ids]}
     pruned = params | {"embeddings": params["embeddings"] | {"word_embeddings": rows}}
     if "mlm" in params:
@@ -186,7 +186,7 @@ def check_one_block(config: BertConfig) -> None:
 
 
 def most_important(importance: np.ndarray, count: int, *, together: bool = False) -> np.ndarray:
-    """Return the `count` most important parts of each layer, int `[L, count]`, ascending; of equals, the first ones.
+    """Return the `count` most important parts of each layer, int `[L, count]`, ascending; the first ones among equals.
 
     Args:
         importance: `[L, N]`.
@@ -214,7 +214,7 @@ def _checked(kept: np.ndarray, config: BertConfig, size: int, what: str) -> np.n
 
 
 def _take(array: Any, index: np.ndarray, axis: int) -> np.ndarray:
-    """Take entries `index [L, K]` along an axis of `array [L, ...]`, other ones in each layer."""
+    """Take entries `index [L, K]` along an axis of `array [L, ...]`, different ones in each layer."""
     array = np.asarray(array)
     axis %= array.ndim
     shape = [1] * array.ndim

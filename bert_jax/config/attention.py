@@ -31,7 +31,7 @@ class AttentionConfig(ModelPart):
         return "bert_jax.modeling.attention.SelfAttention"
 
     def beside(self) -> tuple[str, ...]:
-        """Return the classes of what is beside the layers, by module and name."""
+        """Return the classes of encoder modules beside the layers, by module and name."""
         return ()
 
     @property
@@ -41,7 +41,7 @@ class AttentionConfig(ModelPart):
 
     @property
     def relative(self) -> bool:
-        """Return whether scores depend on positions beside queries and keys."""
+        """Return whether scores depend on positions, not only on queries and keys."""
         return False
 
     @property
@@ -51,7 +51,7 @@ class AttentionConfig(ModelPart):
 
     @property
     def sparse(self) -> bool:
-        """Return whether all positions of a layer take less work than a few of them with full attention."""
+        """Return whether computing all positions of a layer costs less than computing a few with full attention."""
         return False
 
     def num_relative_embeddings(self, positions: int) -> int:
@@ -63,7 +63,7 @@ class AttentionConfig(ModelPart):
 
     @property
     def has_bias(self) -> tuple[bool, bool]:
-        """Return whether the dense layers of queries and values have biases, and those of keys."""
+        """Return two flags: whether the query and value layers have biases, and whether the key layers have."""
         return self.attention_bias, self.attention_bias
 
     def windows(self, layers: int) -> tuple[int | None, ...]:
@@ -84,7 +84,7 @@ class AttentionConfig(ModelPart):
         if self.name and config.positions.attention():
             raise InputError(
                 f"model config: position_embedding_type {config.positions.kind}: expected none with {self.name}, found "
-                "both; attention is of one kind"
+                "both, which cannot be combined"
             )
 
     def canonical(self, config: Any) -> Self:

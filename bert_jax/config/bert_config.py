@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bert_jax import storage
 from bert_jax.config.encoder_config import EncoderConfig
 from bert_jax.config.fields import setting
-from bert_jax.config.json_fields import check_said, read_fields, write_fields
+from bert_jax.config.json_fields import check_round_trip, read_fields, write_fields
 from bert_jax.config.part import ModelPart
 from bert_jax.config.parts import BERTS_PARTS, PLACES, SELECTORS, check_part, declared_settings, with_parts
 from bert_jax.config.values import POOLINGS, PROBLEM_TYPES, SIZES, EmbeddingLayer, check_fields_together
@@ -18,7 +18,7 @@ from bert_jax.model_files.config import NOT_CARRIED
 from bert_jax.model_files.labels import MOST_CLASSES, read_classes
 from bert_jax.storage import hub
 
-if TYPE_CHECKING:  # models without them are read without these modules
+if TYPE_CHECKING:  # not imported for models that do not use them
     from bert_jax.config.gliner import GlinerConfig
     from bert_jax.config.quantization import Quantization
 
@@ -52,7 +52,7 @@ class BertConfig(EncoderConfig):
             part.check(self)
             object.__setattr__(self, place, part.canonical(self))
         if self.head_dim and self.head_dim * self.num_attention_heads == self.inner_size:
-            object.__setattr__(self, "head_dim", None)  # one value for one architecture
+            object.__setattr__(self, "head_dim", None)  # equal architectures have equal configs
         if self.id2label is not None and len(self.id2label) != self.num_labels:
             raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
 
@@ -81,7 +81,7 @@ class BertConfig(EncoderConfig):
 
     @property
     def sentence_embedding_size(self) -> int:
-        """Return the width of a sentence embedding, or of a token's embedding in a model with one for each."""
+        """Return the width of an embedding: of a text, or of each token in a multi-vector model."""
         pooled = self.hidden_size * len(self.poolings)
         return self.embedding_layers[-1].features if self.embedding_layers else pooled
 
@@ -114,9 +114,9 @@ class BertConfig(EncoderConfig):
 
     def settings(self) -> dict[str, Any]:
         """Return the values of all fields but the parts, and of the settings of the parts, by name."""
-        own = {name: getattr(self, name) for name in self.declared if name not in PLACES}
+        plain = {name: getattr(self, name) for name in self.declared if name not in PLACES}
         kinds = {name: getattr(self, place).kind for name, place in SELECTORS.items()}
-        return own | kinds | {name: getattr(part, name) for part in self.parts.values() for name in part.declared}
+        return plain | kinds | {name: getattr(part, name) for part in self.parts.values() for name in part.declared}
 
     def setting(self, name: str, default: Any = None) -> Any:
         """Return the value of a setting of the parts by name; `default` if this model's parts do not have it."""
@@ -130,7 +130,7 @@ class BertConfig(EncoderConfig):
         """
         known = self.declared
         if not changes.keys() <= {*known, *self.settings()}:
-            import_parts()  # the message then names the place of another family's setting
+            import_parts()  # so that the message can name the part to which a setting of another family belongs
         fields = with_parts(changes, self.parts, self.family)
         if unknown := [name for name in fields if name not in known]:
             synonyms = {name: setting.synonyms for name, setting in declared_settings(type(self)).items()}
@@ -186,7 +186,7 @@ class BertConfig(EncoderConfig):
         hf["label2id"] = {name: i for i, name in enumerate(self.label_names)}
         if self.quantization is not None and self.quantization.stage == "quantized":
             hf["quantization_config"] = self.quantization.to_hf()
-        check_said(self, BertConfig._read(hf, self.family, "config.json"))
+        check_round_trip(self, BertConfig._read(hf, self.family, "config.json"))
         return carried | hf
 
     @property

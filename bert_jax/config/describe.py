@@ -47,10 +47,10 @@ def config_page() -> str:
         text += f"\n## Place `{place}`: {BertConfig.declared[place].meaning}\n"
         for kind in kinds_of(place):
             text += f"\n::: {kind.__module__}.{kind.__name__}\n{_OPTIONS}"
-            if own := kind.declared.keys() - {
+            if new_settings := kind.declared.keys() - {
                 name for base in kind.__bases__ for name in getattr(base, "declared", ())
             }:
-                text += f"\n{_table(kind, own)}"
+                text += f"\n{_table(kind, new_settings)}"
     return f"{text}\n## All parts\n\n{_CLASSES}"
 
 

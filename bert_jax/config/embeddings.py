@@ -17,7 +17,7 @@ class EmbeddingsConfig(ModelPart):
         return "bert_jax.modeling.embeddings.Embeddings"
 
     def of_other_size(self) -> Self:
-        """Return the part in a model whose named size is not the family's own."""
+        """Return the part for a model of a named size that the family does not define itself."""
         return self
 
     def width(self, hidden_size: int) -> int:
@@ -29,7 +29,7 @@ class EmbeddingsConfig(ModelPart):
         return self.width(hidden_size)
 
     def norm_width(self, hidden_size: int) -> int:
-        """Return the width of what the LayerNorm reads."""
+        """Return the input width of the LayerNorm."""
         return self.added_width(hidden_size)
 
 

@@ -58,7 +58,7 @@ class EncoderConfig(Declared):
 
     @property
     def value_input_size(self) -> int:
-        """Return the width of what values are projections of."""
+        """Return the input width of the value projection."""
         return self.layer.value_input_size(self.hidden_size)
 
     @property
@@ -88,7 +88,7 @@ class EncoderConfig(Declared):
 
     @property
     def relative_positions(self) -> bool:
-        """Return whether attention scores depend on positions beside queries and keys."""
+        """Return whether attention scores depend on positions, not only on queries and keys."""
         return self.positions.relative or self.attention.relative
 
     @property

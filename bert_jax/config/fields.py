@@ -17,7 +17,7 @@ _TYPES: dict[str, type] = {kind.__name__: kind for kind in (bool, int, float, st
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is declared of a field.
+    """The declaration of a config field.
 
     Attributes:
         meaning: a description of one line.
@@ -59,20 +59,20 @@ class Setting:
         """Raise InputError when a value is not allowed; the message begins with `label`."""
         if value is None and self.annotation.endswith("| None"):
             return
-        found = printable(repr(value), _MOST_SHOWN)
+        value_text = printable(repr(value), _MOST_SHOWN)
         if self.choices:
             if value not in self.choices:
-                raise InputError(f"{label} {found} is not known{did_you_mean(str(value), self.choices)}")
+                raise InputError(f"{label} {value_text} is not known{did_you_mean(str(value), self.choices)}")
         elif self.type in (bool, int, float) and not self._allows(value):
-            raise InputError(f"{label} must be {self._expected()}, found {found}")
+            raise InputError(f"{label} must be {self._expected()}, found {value_text}")
         elif self.type is int and value > self.most:
-            raise InputError(f"{label} must be at most {self.most}, found {found}")
+            raise InputError(f"{label} must be at most {self.most}, found {value_text}")
 
     def _allows(self, value: Any) -> bool:
         """Return whether a value has the type and is within the limits; an integer may be above `most`."""
         return (
             (type(value) is self.type or (self.type, type(value)) == (float, int))
-            and (self.type is int or abs(value) <= self.most)  # not so of NaN
+            and (self.type is int or abs(value) <= self.most)  # false for NaN
             and (self.least is None or value >= self.least)
             and (self.above is None or value > self.above)
             and (self.below is None or value < self.below)
@@ -102,9 +102,9 @@ def setting(default: Any, meaning: str, *, compare: bool = True, **declared: Any
 
 
 class Declared:
-    """A dataclass that checks its fields, and whose docstring describes them, by their declarations."""
+    """A dataclass whose declarations check its fields and describe them in its docstring."""
 
-    declared: ClassVar[Mapping[str, Setting]] = {}  # by field
+    declared: ClassVar[Mapping[str, Setting]] = {}  # field name -> its setting
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -6,7 +6,7 @@ from typing import Any
 from bert_jax.errors import InputError, printable
 
 SUBTOKEN_POOLINGS = ("first", "last")
-_LARGEST = 2**24  # of any number
+_LARGEST = 2**24  # upper limit of every number
 _COUNTS = ("max_width", "hidden_size", "max_len", "max_types")
 _TOKENS = ("ent_token", "sep_token")
 
@@ -76,7 +76,7 @@ class GlinerConfig:
         return ("[FLERT]", self.ent_token, self.sep_token)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the keys of `gliner_config.json` that these fields set, and those that were carried."""
+        """Return the keys of `gliner_config.json` that these fields set, and those kept from the file that was read."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return dict(fields.pop("carried")) | fields
 

@@ -1,4 +1,4 @@
-"""The heads."""
+"""The heads of an encoder: their settings, and the classes that a family may replace."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from bert_jax.config.values import ACTIVATION_NAMES, SUMMARIES
 
 @dataclasses.dataclass(frozen=True)
 class HeadsConfig(ModelPart):
-    """The heads."""
+    """The heads of an encoder: their settings, and the classes that a family may replace."""
 
     classifier_summary: str = setting("pooler", "layer before a sequence classifier: the pooler, a dense layer of its "
                                       "own with an activation, or masked LM's transform, which then also precedes the "
@@ -32,7 +32,7 @@ class HeadsConfig(ModelPart):
     decoder_bias: bool = setting(True, "whether the masked-LM head has a bias for each token", shapes=True)
 
     def head(self, name: str) -> str:
-        """Return the class of a head, by module and name; "" = the usual one of that name."""
+        """Return the class of a head, by module and name; "" = BERT's."""
         return ""
 
     def pooler(self) -> str:
@@ -44,11 +44,11 @@ class HeadsConfig(ModelPart):
         return "bert_jax.modeling.heads.VocabularyProjection"
 
     def further_heads(self) -> tuple[str, ...]:
-        """Return the classes of heads that a model has beside its own, by module and name."""
+        """Return the classes of additional heads of every model, by module and name."""
         return ()
 
     def has_unread_pooler(self, head: str) -> bool:
-        """Return whether a head that does not read a pooler has one."""
+        """Return whether a model has a pooler although its head does not read it."""
         return False
 
     def transform_width(self, hidden_size: int, embedding_width: int) -> int:

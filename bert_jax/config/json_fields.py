@@ -56,12 +56,12 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
         "architectures": [architecture or f"{kind.classes}Model"],
         "model_type": kind.model_type or fields["family"],
     }
-    hf |= {key: fields[field] for field, key in kind.keys.items() if field in fields}  # those of the parts it has
+    hf |= {key: fields[field] for field, key in kind.keys.items() if field in fields}  # fields of its parts
     try:
         hf |= kind.writes(fields)
         if "embedding_size" in kind.keys:
             hf["embedding_size"] = fields["embedding_size"] or fields["hidden_size"]
-    except KeyError as missing:  # a setting of a part that this config has not
+    except KeyError as missing:  # a setting of a part that this config does not have
         raise InputError(
             f"model config: expected the setting {missing}, as in every {fields['family']} in the Hugging Face "
             "layout, found parts without it"
@@ -78,8 +78,8 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
     return hf
 
 
-def check_said(ours: Any, back: Any) -> None:
-    """Raise InputError when a `BertConfig` differs from what is read of the `config.json` that describes it."""
+def check_round_trip(ours: Any, back: Any) -> None:
+    """Raise InputError when a `BertConfig` does not survive a round trip through its `config.json`."""
     for place, part in ours.parts.items():
         if type(part) is not type(other := back.parts[place]):
             raise InputError(

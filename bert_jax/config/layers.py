@@ -15,7 +15,7 @@ class FeedForwardConfig(ModelPart):
     mlp_up_bias: bool = setting(True, "whether the dense layers up and gate have biases, if mlp_bias")
     mlp_dropout_at: str = setting("output", "sides of the layer down with dropout", choices=("output", "input", "both"))
 
-    gated: ClassVar[bool] = False  # whether the inner states are products with a gate
+    gated: ClassVar[bool] = False  # whether the inner states are multiplied by a gate
 
     def builds(self) -> str:
         return "bert_jax.modeling.feed_forward.FeedForward"
@@ -53,7 +53,7 @@ class LayerConfig(ModelPart):
         return "bert_jax.modeling.encoder_layer.EncoderLayer"
 
     def of_other_size(self) -> Self:
-        """Return the part in a model whose named size is not the family's own."""
+        """Return the part for a model of a named size that the family does not define itself."""
         return self
 
     def inner_size(self, hidden_size: int) -> int:
@@ -61,7 +61,7 @@ class LayerConfig(ModelPart):
         return hidden_size
 
     def value_input_size(self, hidden_size: int) -> int:
-        """Return the width of what values are projections of."""
+        """Return the input width of the value projection."""
         return hidden_size
 
 

@@ -1,4 +1,4 @@
-"""`ModelPart`, what fills a place of the encoder: a value with the settings of its own."""
+"""`ModelPart`, a replaceable part of the encoder, such as its positions, with settings of its own."""
 
 import dataclasses
 from typing import Any, ClassVar, Self, TypeVar
@@ -10,9 +10,9 @@ _Kind = TypeVar("_Kind", bound="ModelPart")
 
 @dataclasses.dataclass(frozen=True)
 class ModelPart(Declared):
-    """What fills a place of the encoder. `check` compares its settings with each other and with the config's fields."""
+    """A replaceable part of the encoder. `check` compares its settings with each other and with the config's fields."""
 
-    kind: ClassVar[str] = ""  # how `config.json` and recipes name it, where one key chooses it
+    kind: ClassVar[str] = ""  # value of the key of `config.json` and recipes that selects this part
 
     def builds(self) -> str:
         """Return the class that computes the part, by module and name, which is imported when a model is built."""
@@ -22,11 +22,11 @@ class ModelPart(Declared):
         """Raise InputError when the settings do not fit together, or do not fit the config."""
 
     def canonical(self, config: Any) -> Self:
-        """Return the part with the one value that its settings have in a config of this architecture."""
+        """Return the part with its settings normalised, so that equal architectures have equal configs."""
         return self
 
 
 def expect(part: ModelPart, kind: type[_Kind]) -> _Kind:
-    """Return a part in code that only parts of a kind reach."""
+    """Return `part` as a `kind`, in code that runs only for parts of that kind."""
     assert isinstance(part, kind), part
     return part

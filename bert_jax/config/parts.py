@@ -1,4 +1,4 @@
-"""The places of the encoder, what may fill each, and changes of settings by their names.
+"""The places of the encoder, the parts that may fill each, and changes of settings by name.
 
 `BertConfig` holds a part for each place; the defaults are BERT's. The name of a setting is that of the field, and no
 two places have settings of one name: so a recipe, a `config.json` and `BertConfig.replace` reach a setting by its name.
@@ -78,7 +78,7 @@ def check_part(place: str, part: Any) -> None:
 
 
 def declared_settings(config: type[Declared]) -> dict[str, Setting]:
-    """Return what is declared of a config's fields, of selectors, and of the settings of all parts that are imported.
+    """Return the declarations of a config's fields, of selectors, and of the settings of all imported parts.
 
     The parts of BERT and those that several families have come before those of one family.
     """

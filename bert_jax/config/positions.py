@@ -1,4 +1,4 @@
-"""How the encoder knows where a token is."""
+"""Position information: embeddings, rotation of queries and keys, ALiBi, or none."""
 
 import dataclasses
 from typing import Any, Self
@@ -10,7 +10,7 @@ from bert_jax.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class PositionsConfig(ModelPart):
-    """Nothing tells the encoder where a token is."""
+    """No position information; the base class of the other kinds."""
 
     kind = "none"
 
@@ -19,7 +19,7 @@ class PositionsConfig(ModelPart):
         return ""
 
     def beside(self) -> tuple[str, ...]:
-        """Return the classes of what is beside the layers, by module and name."""
+        """Return the classes of encoder modules beside the layers, by module and name."""
         return ()
 
     @property
@@ -29,7 +29,7 @@ class PositionsConfig(ModelPart):
 
     @property
     def relative(self) -> bool:
-        """Return whether scores depend on positions beside queries and keys."""
+        """Return whether scores depend on positions, not only on queries and keys."""
         return False
 
 

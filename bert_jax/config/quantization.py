@@ -14,7 +14,7 @@ _MOST_SHOWN = 60  # characters of a value in a message
 
 
 class QuantizationMode(NamedTuple):
-    """How a mode computes dense layers; embedding tables are int8 with a scale for each row in every mode."""
+    """The arithmetic of dense layers in a mode; embedding tables are int8 with a scale per row in every mode."""
 
     kernels: str  # dtype of the kernels
     inputs: str  # the layers' inputs: float, dynamic (a scale for each token) or static (a calibrated scale)
@@ -99,7 +99,7 @@ class Quantization:
         return named and not any(fnmatchcase(path, glob) for glob in self.keep)
 
     def check_keep(self, paths: Iterable[str], option: str) -> None:
-        """Raise InputError when a pattern of `keep` that is no default matches no parameter that may be quantized.
+        """Raise InputError when a pattern of `keep`, other than the defaults, matches no parameter to quantize.
 
         Args:
             paths: the paths of a model's parameters.
@@ -127,10 +127,10 @@ class Quantization:
         if value is None:
             return None
         if not isinstance(value, dict) or value.get("library") != _LIBRARY:
-            found = value.get("quant_method", value.get("library", value)) if isinstance(value, dict) else value
+            library = value.get("quant_method", value.get("library", value)) if isinstance(value, dict) else value
             raise InputError(
                 f"quantization_config: expected one of `bert-jax quantize` (library {_LIBRARY!r}), found "
-                f"{printable(repr(found), _MOST_SHOWN)}: quantized weights of other libraries are not supported"
+                f"{printable(repr(library), _MOST_SHOWN)}: quantized weights of other libraries are not supported"
             )
         known = {"library", "mode", "modules_to_not_convert", "group_size"}
         if unknown := sorted(value.keys() - known):

@@ -22,7 +22,7 @@ ACTIVATION_NAMES = (
 )  # fmt: skip
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-SPLADE_POOLINGS = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")  # of masked-LM logits
+SPLADE_POOLINGS = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")  # poolings of masked-LM logits
 SPARSE_POOLINGS = (*SPLADE_POOLINGS, "lexical")  # lexical: a weight of each token of the text
 LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
 SUMMARIES = ("pooler", "tanh", "relu", "gelu", "hidden_act", "transform")
@@ -75,7 +75,7 @@ def _check_embedding(config: Any) -> None:
         if mode not in POOLINGS and modes != [mode] * (mode in SPARSE_POOLINGS):
             raise InputError(f"model config: pooling {mode!r} is not known{did_you_mean(str(mode), POOLINGS)}")
     if len(set(modes)) < len(modes):
-        raise InputError(f"model config: pooling: expected each of several once, found {config.pooling!r}")
+        raise InputError(f"model config: pooling: expected each pooling once, found {config.pooling!r}")
     width = config.hidden_size * len(modes)
     for i, layer in enumerate(config.embedding_layers):
         if layer.inputs != width:

@@ -22,7 +22,7 @@ _TIME, _ORDER = 5, 6  # independent streams of one generator, beside those of `m
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """How many target tokens are masked, and the weights of their losses.
+    """The noise of an example: the number of masked target tokens, and the weights of their losses.
 
     Attributes:
         mask_id: the id of [MASK].
@@ -93,13 +93,13 @@ def add_noise(
     """
     row, column = np.nonzero(examples)
     number = examples[row, column]
-    first = np.flatnonzero(np.diff(row, prepend=-1) | np.diff(number, prepend=0))  # of each example
+    first = np.flatnonzero(np.diff(row, prepend=-1) | np.diff(number, prepend=0))  # start of each example
     sizes = np.diff(first, append=len(row))
     times = uniform(hash_counters(keys[row[first]], _TIME, number[first]))
     count, weight = noise.counts(sizes, times)
 
     example = np.repeat(np.arange(len(first)), sizes)
-    order = np.lexsort((hash_counters(keys[row], _ORDER, column), example))  # within each example, a random order
+    order = np.lexsort((hash_counters(keys[row], _ORDER, column), example))  # shuffle the tokens within each example
     rank = np.empty(len(row), np.int64)
     rank[order] = np.arange(len(row)) - first[example]
     chosen = rank < count[example]

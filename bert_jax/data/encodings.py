@@ -34,8 +34,8 @@ class _Transcoded(io.RawIOBase):
             try:
                 self._ready = self._decoder.decode(chunk, self._ended).encode("utf-8", "surrogatepass")
             except UnicodeDecodeError as error:
-                found = f"byte 0x{error.object[error.start]:02x}" if chunk else "one that is cut short"
-                raise storage.DamagedError(f"expected {self._encoding} text, found {found}") from None
+                problem = f"byte 0x{error.object[error.start]:02x}" if chunk else "one that is cut short"
+                raise storage.DamagedError(f"expected {self._encoding} text, found {problem}") from None
         size = min(len(buffer), len(self._ready))
         buffer[:size], self._ready = self._ready[:size], self._ready[size:]
         return size
@@ -46,12 +46,12 @@ def check_encoding(encoding: str) -> str:
     if not encoding:
         return ""
     try:
-        found = codecs.lookup(encoding)
+        codec = codecs.lookup(encoding)
     except (LookupError, ValueError):
-        found = None
-    if found is None or not getattr(found, "_is_text_encoding", True) or found.name in _NOT_TEXT:
+        codec = None
+    if codec is None or not getattr(codec, "_is_text_encoding", True) or codec.name in _NOT_TEXT:
         raise InputError(f"expected an encoding such as utf-8, utf-16, cp1252 or latin-1, found {encoding!r}")
-    return found.name
+    return codec.name
 
 
 def has_utf8_mark(spec: str) -> bool:

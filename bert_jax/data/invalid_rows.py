@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 from bert_jax.errors import InputError, logger
 
 _Row = TypeVar("_Row")
-RULES = ("strict", "skip")  # for invalid rows, in training and evaluation
-IN_MEMORY = ("DataFrame", "list of rows")  # what tables in memory are called
+RULES = ("strict", "skip")  # values of `data.invalid_rows` and --invalid-rows
+IN_MEMORY = ("DataFrame", "list of rows")  # names of tables in memory in messages
 _LARGEST = 3.4e38  # the largest float32
 _DECIMAL_COMMA = re.compile(r"([+-]?\d+),(\d+)")
 _NAMED = 5  # the number of skipped rows that get a warning each; later ones are only counted
@@ -65,7 +65,7 @@ class InvalidRows:
     def each(self, items: Iterable[Any], read: Callable[[Any], _Row]) -> Iterator[_Row]:
         """Yield `read(item)` for each item, without those for which it raises InvalidRow."""
         for item in items:
-            if isinstance(item, InvalidRow):  # kept in place of a skipped row by an earlier check
+            if isinstance(item, InvalidRow):  # an earlier check has put it in place of a skipped row
                 yield cast(_Row, item)
                 continue
             try:
@@ -100,8 +100,8 @@ class InvalidRows:
             notes += [f"{self._skipping} skips {'them' if bad > 1 else 'it'}"] if self._skipping else []
             raise InputError(f"{self._first}" + (f" ({'; '.join(notes)})" if notes else ""))
         if not count:
-            kind, found = ("valid ", f"{bad:,} invalid") if bad else ("", "none")
-            raise InputError(f"{self._spec}: expected at least one {kind}{self._noun}, found {found}")
+            kind, count_text = ("valid ", f"{bad:,} invalid") if bad else ("", "none")
+            raise InputError(f"{self._spec}: expected at least one {kind}{self._noun}, found {count_text}")
         if bad:
             reasons = ", ".join(f"{number:,} with {reason}" for reason, number in self._counts.most_common())
             total = f"{bad:,} of {count + bad:,} {self._noun}s"
@@ -145,17 +145,17 @@ def number_of(where: str, label: str | None) -> float:
     """
     text = (label or "").strip()
     comma = _DECIMAL_COMMA.fullmatch(text)
-    sure = comma is not None and (len(comma[2]) != 3 or comma[1].lstrip("+-") == "0")
+    decimal = comma is not None and (len(comma[2]) != 3 or comma[1].lstrip("+-") == "0")
     try:
-        value = float(text.replace(",", ".") if sure else text)
+        value = float(text.replace(",", ".") if decimal else text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        hint = "; write it with a decimal point, as its comma may be one of thousands" if comma and not sure else ""
+        hint = "; write it with a decimal point, as its comma may be one of thousands" if comma and not decimal else ""
         raise InvalidRow(f"{where}: expected a number as label, found {label!r}{hint}", "a label that is no number")
     if abs(value) > _LARGEST:
-        found = f"expected a number below {_LARGEST:g} as label, found {label}"
-        raise InvalidRow(f"{where}: {found}", "a label that is no number")
+        problem = f"expected a number below {_LARGEST:g} as label, found {label}"
+        raise InvalidRow(f"{where}: {problem}", "a label that is no number")
     return value
 
 
@@ -172,6 +172,6 @@ def check_utf8(where: str, *texts: str) -> None:
         except UnicodeEncodeError as error:
             code, offset = ord(text[error.start]), len(text[: error.start].encode())
             byte = code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else 0
-            found = f"byte 0x{byte:02x}" if byte else "half a surrogate pair"
-            message = f"{where}: expected UTF-8 text, found {found} at offset {offset}"
-            raise InvalidRow(message, "other bytes than UTF-8") from None
+            invalid_part = f"byte 0x{byte:02x}" if byte else "half a surrogate pair"
+            message = f"{where}: expected UTF-8 text, found {invalid_part} at offset {offset}"
+            raise InvalidRow(message, "bytes other than UTF-8") from None

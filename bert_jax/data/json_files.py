@@ -15,7 +15,7 @@ from bert_jax.data.table_formats import has_registered_format, registered_rows
 from bert_jax.errors import InputError
 
 MAX_BYTES = 256 << 20  # the largest file that is one value, decompressed
-MAX_VALUES = 12_000_000  # texts, numbers, lists and objects in such a file: Python needs 50 bytes or more for each
+MAX_VALUES = 12_000_000  # most JSON values in such a file: each takes Python at least 50 bytes
 _LOOKED_AT = 1 << 20  # bytes read to detect the layout of a file
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -92,14 +92,14 @@ def json_objects(
     if spec.lower().endswith(".parquet"):
         from bert_jax.data.parquet_files import read_parquet
 
-        return bad.each(read_parquet(spec), lambda found: _of_array(spec, found.number, found.values))
+        return bad.each(read_parquet(spec), lambda row: _of_array(spec, row.number, row.values))
     if has_registered_format(spec):
-        return bad.each(registered_rows(spec), lambda found: _of_array(spec, *found))
+        return bad.each(registered_rows(spec), lambda row: _of_array(spec, *row))
     if not encoding and json_layout_of(spec) is JsonLayout.ARRAY:
         numbered = ((RowNumber(number), value) for number, value in enumerate(read_json_file(spec), 1))
-        return bad.each(numbered, lambda found: _of_array(spec, *found))
+        return bad.each(numbered, lambda row: _of_array(spec, *row))
     lines = (line for line in numbered_lines(spec, encoding=encoding, option=option) if line[1].strip())
-    return bad.each(lines, lambda found: _of_line(spec, *found))
+    return bad.each(lines, lambda row: _of_line(spec, *row))
 
 
 def _of_line(spec: str, number: int, line: str) -> tuple[int, str, dict[str, Any]]:

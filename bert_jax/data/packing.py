@@ -100,9 +100,9 @@ def pack_examples(
         `cls_positions`, the position of the first token of each example.
     """
     lengths = batch["attention_mask"].sum(axis=1)
-    number = count_within(rows)  # the number of an example within its row
+    number = count_within(rows)  # number of each example within its row
     begins = np.cumsum(lengths) - lengths
-    offsets = begins - begins[np.arange(len(rows)) - number]  # the position of its first token in its row
+    offsets = begins - begins[np.arange(len(rows)) - number]  # position of each example's first token in its row
 
     example, place = np.nonzero(batch["attention_mask"])
     at = rows[example], offsets[example] + place

@@ -200,14 +200,14 @@ def _class_names(metadata: Mapping[bytes, bytes] | None, columns: Sequence[str])
         features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
-    found = {}
+    class_names = {}
     for column in columns:
         feature = features.get(column) if isinstance(features, dict) else None
         while isinstance(feature, list | dict) and feature and "names" not in feature:
-            feature = feature[0] if isinstance(feature, list) else feature.get("feature")  # the element of a list
+            feature = feature[0] if isinstance(feature, list) else feature.get("feature")  # the type of its items
         if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and isinstance(feature["names"], list):
-            found[column] = list(map(str, feature["names"]))
-    return found
+            class_names[column] = list(map(str, feature["names"]))
+    return class_names
 
 
 def _named(value: Any, names: list[str]) -> Any:

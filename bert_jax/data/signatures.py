@@ -26,8 +26,8 @@ OTHER_ENCODING = "if it is Windows-1252 or Latin-1, convert it: iconv -f cp1252 
 
 def check_is_text(spec: object, head: bytes) -> None:
     """Raise InputError, which says what to do, when the first bytes of a file are not UTF-8 text."""
-    found = next((kind for mark, kind in _KINDS.items() if head.startswith(mark)), "")
-    if not found and b"\0" in head[:HEAD_BYTES]:
-        found = f"a binary file: byte 0x00 at offset {head.index(0)}"
-    if found:
-        raise InputError(f"{spec}: expected UTF-8 text, found {found}")
+    file_kind = next((kind for mark, kind in _KINDS.items() if head.startswith(mark)), "")
+    if not file_kind and b"\0" in head[:HEAD_BYTES]:
+        file_kind = f"a binary file: byte 0x00 at offset {head.index(0)}"
+    if file_kind:
+        raise InputError(f"{spec}: expected UTF-8 text, found {file_kind}")

@@ -9,7 +9,7 @@ from bert_jax.registry import Registry
 from bert_jax.storage import without_compression
 
 _FINETUNING = "bert_jax.data.finetuning"
-_PARQUET = ".parquet"  # never compressed as a file
+_PARQUET = ".parquet"  # a Parquet file compresses its columns itself
 # Our readers take (file, columns, invalid rows); registered ones take the file.
 _OURS = {
     ".tsv": f"{_FINETUNING}.delimited.read_delimited",
@@ -43,13 +43,13 @@ def format_of(spec: str) -> str:
     """Return the longest suffix in `READERS` of a file's name, or ""; ours may precede one of `storage.COMPRESSED`."""
     name, plain = spec.lower(), without_compression(spec).lower()
     ours = [suffix for suffix in _OURS if (name if suffix == _PARQUET else plain).endswith(suffix)]
-    added = [suffix for suffix in READERS.added(plugins=not ours) if name.endswith(suffix)]
-    return max(ours + added, key=len, default="")
+    registered = [suffix for suffix in READERS.registered_names(plugins=not ours) if name.endswith(suffix)]
+    return max(ours + registered, key=len, default="")
 
 
 def has_registered_format(spec: str) -> bool:
     """Return whether the format of a file is registered, and not of this package."""
-    return READERS.is_added(format_of(spec))
+    return READERS.is_registered(format_of(spec))
 
 
 def registered_rows(spec: str) -> Iterator[tuple[RowNumber, dict[str, Any]]]:
@@ -62,7 +62,7 @@ def registered_rows(spec: str) -> Iterator[tuple[RowNumber, dict[str, Any]]]:
     try:
         for number, row in enumerate(READERS[suffix](spec), 1):
             if not isinstance(row, Mapping):
-                raise InputError(f"{spec}: row {number}: expected a dict of the reader of {suffix}, found "
+                raise InputError(f"{spec}: row {number}: expected a dict from the reader of {suffix}, found "
                                  f"{type(row).__name__}")  # fmt: skip
             yield RowNumber(number), dict(row)
     except InputError:

@@ -18,14 +18,14 @@ from bert_jax.evaluation.model_runner import ModelRunner, open_runner
 from bert_jax.evaluation.predictions import RowPredictor
 from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.modeling import Bert
-from bert_jax.tasks import References
+from bert_jax.tasks import TaskObjects
 from bert_jax.tasks.entry import load_reference
 
 if TYPE_CHECKING:
     from bert_jax.reports.page import Section
 
 SKIPPING = "invalid_rows='skip'"
-FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")  # of files of predictions
+FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")  # formats of prediction files
 
 
 class Evaluated(NamedTuple):
@@ -87,9 +87,9 @@ class Evaluator(abc.ABC):
         """Return the task of an opened model. Raises InputError where the model does not fit it."""
 
     @classmethod
-    def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
+    def columns(cls, model_dir: storage.PathLike, columns: Columns) -> Columns:
         """Return the caller's columns, completed with those that the model remembers, and with the default ones."""
-        return given.filled(read_training_metadata(model_dir).columns).filled(cls.default_columns)
+        return columns.filled(read_training_metadata(model_dir).columns).filled(cls.default_columns)
 
     @classmethod  # noqa: B027 (most classes have nothing to refuse)
     def check_evaluate(cls, **options: Any) -> None:
@@ -138,7 +138,7 @@ def evaluator_class(model_dir: storage.PathLike) -> type[Evaluator]:
     head = saved_head(model_dir)
     entry = task_of_model(model_dir, head, "evaluators")
     if entry is None:
-        known = ", ".join(References("evaluators"))
+        known = ", ".join(TaskObjects("evaluators"))
         raise InputError(f"{model_dir}: expected a model for {known}, found one for {head}")
     evaluator: type[Evaluator] = load_reference(entry.evaluators[head])
     return evaluator

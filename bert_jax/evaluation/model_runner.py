@@ -53,9 +53,9 @@ class ModelRunner:
 
     def jitted(self, predict: Callable[[Any, Batch], dict[str, jax.Array]]) -> Callable[[Batch], dict[str, np.ndarray]]:
         """Jit `predict`, batch -> predictions in NumPy, with rows split over the devices and parameters on each."""
-        whole, split = NamedSharding(self.mesh, PartitionSpec()), NamedSharding(self.mesh, sharding.batch_spec())
-        params = jax.device_put(self.params, whole)
-        step = jax.jit(predict, in_shardings=(whole, split), out_shardings=whole)
+        replicated, split = NamedSharding(self.mesh, PartitionSpec()), NamedSharding(self.mesh, sharding.batch_spec())
+        params = jax.device_put(self.params, replicated)
+        step = jax.jit(predict, in_shardings=(replicated, split), out_shardings=replicated)
         return lambda batch: jax.device_get(step(params, batch))
 
     def attention(self, head: str, features: Paddable, number: int) -> "Attention | None":
@@ -76,7 +76,7 @@ class ModelRunner:
         batch = features.pad(np.array([number]), length, self.tokenizer.pad_id)
         inputs = {name: batch[name] for name in INPUTS}
         if head == "multiple_choice":
-            inputs = {name: array[:, None] for name, array in inputs.items()}  # a single choice
+            inputs = {name: array[:, None] for name, array in inputs.items()}  # give each question a single choice
         maps = model.run(inputs, ("attentions",), output_attentions=True).attentions
         assert maps is not None
         return Attention([self.tokenizer.pieces[i] for i in batch["input_ids"][0]], np.concatenate(maps))

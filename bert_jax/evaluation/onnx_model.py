@@ -45,17 +45,17 @@ class OnnxBert(Bert):
         Raises:
             InputError: another input is given than those of the file.
         """
-        given = {name for name, value in options.items() if value is not None and value is not False}
-        if others := sorted(given - {"output_last_hidden_state"}):
+        option_names = {name for name, value in options.items() if value is not None and value is not False}
+        if others := sorted(option_names - {"output_last_hidden_state"}):
             raise InputError(f"an ONNX file: expected no inputs but tokens, mask and segments, found {others}")
         mask = jnp.ones_like(input_ids) if attention_mask is None else attention_mask
         segments = jnp.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         shapes = _outputs(Bert(self.config, self.head, self.compute), input_ids)
-        found = jax.pure_callback(self._run, {name: shapes[name] for name in self.outputs}, input_ids, mask, segments)
-        return BertOutput(**{"last_hidden_state": None} | found)
+        outputs = jax.pure_callback(self._run, {name: shapes[name] for name in self.outputs}, input_ids, mask, segments)
+        return BertOutput(**{"last_hidden_state": None} | outputs)
 
     def _run(self, *inputs: Any) -> dict[str, np.ndarray]:
-        read = {found.name for found in self.session.get_inputs()}
+        read = {node.name for node in self.session.get_inputs()}
         arrays = zip(ONNX_INPUTS, inputs, strict=True)
         feed = {name: np.asarray(array, np.int64) for name, array in arrays if name in read}
         outputs = self.session.run(list(self.outputs), feed)
@@ -79,14 +79,14 @@ def open_onnx_bert(bert: Bert, path: storage.PathLike) -> OnnxBert:
         InputError: onnxruntime or the file is missing, or the file is not that of such a model.
     """
     session = open_onnx_session(path, "--onnx")
-    found = {output.name: output.shape for output in session.get_outputs()}
+    output_shapes = {output.name: output.shape for output in session.get_outputs()}
     sizes = (2, 3, 4) if bert.head == "multiple_choice" else (2, 4)
     expected = _outputs(bert, jax.ShapeDtypeStruct(sizes, jnp.int32))
-    names = tuple(name for name in expected if name not in ("last_hidden_state", "pooler_output"))  # those of the head
+    names = tuple(name for name in expected if name not in ("last_hidden_state", "pooler_output"))  # of the head
     for name in names:
-        axes, shape = found.get(name, []), expected[name].shape
+        axes, shape = output_shapes.get(name, []), expected[name].shape
         if len(axes) != len(shape) or any(isinstance(n, int) and n != m for n, m in zip(axes, shape, strict=True)):
-            raise InputError(f"{path}: expected an output {name} {shape} for tokens {sizes}, found {found}")
+            raise InputError(f"{path}: expected an output {name} {shape} for tokens {sizes}, found {output_shapes}")
     if bert.config.pooling_skip:
-        raise InputError(f"{path}: expected no prompt, since the model pools texts without it and an ONNX file cannot")
+        raise InputError(f"{path}: expected no prompt, as an ONNX file cannot leave it out of the pooling")
     return OnnxBert(bert.config, bert.head, bert.compute, session, names)

@@ -45,6 +45,6 @@ class RowPredictor:
         runner = self._runner
         # The first rows determine the shapes, so that a long file does not compile new ones again and again.
         if not self._buckets:
-            few = few_buckets(features.lengths, self._limit)
-            self._buckets = few if few[-1] == self._limit else (*few, self._limit)
+            buckets = few_buckets(features.lengths, self._limit)
+            self._buckets = buckets if buckets[-1] == self._limit else (*buckets, self._limit)
         return EvalSource(features, runner.batch_size, self._buckets, runner.tokenizer.pad_id)

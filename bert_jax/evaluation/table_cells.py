@@ -1,4 +1,4 @@
-"""Text of the cells of CSV and TSV files that spreadsheets do not run as a formula and terminals do not obey."""
+"""Escape the cells of CSV and TSV files, so that spreadsheets run no formulas and terminals no control characters."""
 
 import re
 from typing import Any
@@ -74,8 +74,8 @@ def _guard(text: str) -> str:
 
 
 def _is_formula(part: str) -> bool:
-    found = _FORMULA.match(part)
-    if found is None:
+    formula = _FORMULA.match(part)
+    if formula is None:
         return False
     # A part with anything before the sign always gets an apostrophe, so that a cell has one only where one was added.
-    return found.end() > 0 or (any(map(str.isalnum, part)) and not _NUMBER.fullmatch(part))
+    return formula.end() > 0 or (any(map(str.isalnum, part)) and not _NUMBER.fullmatch(part))

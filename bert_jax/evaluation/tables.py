@@ -102,15 +102,15 @@ class TableEvaluator(Evaluator):
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
         """Write a prediction for every row, as `Evaluator.predict` says."""
-        from bert_jax.evaluation.writing import carrying, write_answers
+        from bert_jax.evaluation.writing import attach_columns, write_answers
 
         name = table_name(data)
 
         def checked(row: tuple[int, dict[str, Any]]) -> _Row:
-            found = _Row(example_of(row, columns), columns.carried(row[1]))
-            with carrying(found.kept):
-                self.check_row(place(name, row[0]), texts_of(found.example, columns))
-            return found
+            checked_row = _Row(example_of(row, columns), columns.carried(row[1]))
+            with attach_columns(checked_row.kept):
+                self.check_row(place(name, row[0]), texts_of(checked_row.example, columns))
+            return checked_row
 
         def answer(chunk: list[_Row]) -> Iterator[tuple[dict[str, Any], Sequence[Any]]]:
             return self._answers([row.example for row in chunk])

@@ -65,7 +65,7 @@ def write_answers(
 
 
 @contextlib.contextmanager
-def carrying(kept: Mapping[str, Any]) -> Iterator[None]:
+def attach_columns(kept: Mapping[str, Any]) -> Iterator[None]:
     """Attach the copied columns of a row to an InvalidRow that is raised in the block."""
     try:
         yield

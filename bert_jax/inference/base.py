@@ -128,18 +128,18 @@ class Pipeline(abc.ABC):
         model = model or self.model
         lengths = inputs["attention_mask"].sum(axis=1) if lengths is None else lengths
         shapes = self._invariant_shapes(inputs, lengths) if self.batch_invariant else self._shapes(lengths)
-        begun: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
+        pending: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
         for rows, full, padded, masks in shapes:
             longest = lengths[rows].max()
             batch = {
                 name: array[rows, :masks] if name == "masked_positions" else array[rows, :longest]
                 for name, array in inputs.items()
             }
-            begun.append((rows, lengths[rows], model.begin(batch, fields, rows=full, length=padded)))
-            while len(begun) > _AHEAD:
-                yield _fetched(*begun.popleft())
-        while begun:
-            yield _fetched(*begun.popleft())
+            pending.append((rows, lengths[rows], model.begin(batch, fields, rows=full, length=padded)))
+            while len(pending) > _AHEAD:
+                yield _fetched(*pending.popleft())
+        while pending:
+            yield _fetched(*pending.popleft())
 
     def outputs(self, texts: str | Sequence[str], field: str = "logits", truncation: bool = False) -> np.ndarray:
         """Return an output of the model for each text behind the model's prompt, in the order of the texts.
@@ -160,10 +160,10 @@ class Pipeline(abc.ABC):
     def _rows_of(self, inputs: dict[str, np.ndarray], field: str) -> np.ndarray:
         """Return an output of the model for each row of padded arrays, in the order of the rows."""
         batches = [(rows, getattr(output, field)) for rows, _, output in self._batches(inputs, (field,))]
-        found = np.empty((len(inputs["input_ids"]), *batches[0][1].shape[1:]), batches[0][1].dtype)
+        outputs = np.empty((len(inputs["input_ids"]), *batches[0][1].shape[1:]), batches[0][1].dtype)
         for rows, values in batches:
-            found[rows] = values
-        return found
+            outputs[rows] = values
+        return outputs
 
     def _shapes(self, lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int | None, int, None]]:
         """Yield row numbers, padded number of rows (None = any), padded length and masks (None = all) of each batch."""
@@ -215,15 +215,15 @@ def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(call)
 
     @functools.wraps(call)
-    def called(self: Pipeline, *given: Any, batch_size: int | None = None, **options: Any) -> Any:
+    def called(self: Pipeline, *args: Any, batch_size: int | None = None, **options: Any) -> Any:
         check_fork()
-        fixed = signature.bind_partial(self, *given).arguments
+        fixed = signature.bind_partial(self, *args).arguments
         options = {name: value for name, value in self._options.items() if name not in fixed} | options
         pipe = self
         if batch_size is not None:
             pipe = copy.copy(self)  # so that calls of other threads keep their batch size
             pipe.batch_size = positive("batch_size", batch_size)
-        return call(pipe, *given, **options)
+        return call(pipe, *args, **options)
 
     return called
 
@@ -256,15 +256,15 @@ def as_list(items: Any) -> list[Any]:
     """Return inputs as a list. Raises InputError for a table, which would iterate over its column names."""
     if hasattr(items, "columns"):
         names = ", ".join(map(repr, list(items.columns)[:5]))
-        raise InputError(f"expected texts, found a table; give one column of it, among {names}")
+        raise InputError(f"expected texts, found a table; pass one of its columns, such as {names}")
     return list(items)
 
 
 def as_texts(texts: str | Sequence[str]) -> list[str]:
     """Return one text or several texts as a list. Raises TextError when one is no string or no Unicode."""
-    listed = [texts] if isinstance(texts, str) else as_list(texts)
-    check_unicode(listed)
-    return listed
+    text_list = [texts] if isinstance(texts, str) else as_list(texts)
+    check_unicode(text_list)
+    return text_list
 
 
 def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:

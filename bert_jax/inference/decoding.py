@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from bert_jax.conversion.generation_settings import GenerationSettings
 from bert_jax.modeling import EncoderDecoder, Params
 
-_NEVER = -1e9  # added to the score of what must not be chosen
+_NEVER = -1e9  # added to the scores of tokens that must not be chosen
 
 
 def generate(
@@ -40,9 +40,9 @@ def generate(
     """
     from bert_jax.modeling import decoder  # imports Flax
 
-    states, own = model.encode(params, input_ids, attention_mask), params["decoder"]
-    cache = decoder.start_cache(model.decoder, own, states, attention_mask, settings.max_length, settings.num_beams)
-    step = functools.partial(decoder.decode_step, model.decoder, own)
+    states, weights = model.encode(params, input_ids, attention_mask), params["decoder"]
+    cache = decoder.start_cache(model.decoder, weights, states, attention_mask, settings.max_length, settings.num_beams)
+    step = functools.partial(decoder.decode_step, model.decoder, weights)
     if settings.num_beams > 1:
         return _beam_search(step, cache, len(input_ids), settings)
     return _one_by_one(step, cache, len(input_ids), settings, keys if settings.do_sample else None)
@@ -145,7 +145,8 @@ def _nucleus(probabilities: jax.Array, top_p: float) -> jax.Array:
 
     Finds the least of their probabilities bit by bit, which is much faster than to sort the vocabulary.
     """
-    bits = jax.lax.bitcast_convert_type(probabilities.astype(jnp.float32), jnp.int32)  # in the order of the numbers
+    # The bits of positive floats are in the order of the numbers.
+    bits = jax.lax.bitcast_convert_type(probabilities.astype(jnp.float32), jnp.int32)
 
     def set_bit(i: jax.Array, least: jax.Array) -> jax.Array:
         higher = least | (1 << (29 - i))
@@ -162,9 +163,9 @@ class _Beams(NamedTuple):
     length: jax.Array  # number of tokens of each beam
     tokens: jax.Array  # [B, K, max_length]
     scores: jax.Array  # [B, K], log probabilities
-    texts: jax.Array  # [B, K, max_length], complete
-    text_scores: jax.Array  # [B, K], with the length penalty
-    is_text: jax.Array  # bool [B, K], False where there are fewer
+    texts: jax.Array  # [B, K, max_length], the best complete texts
+    text_scores: jax.Array  # [B, K], scores of complete texts with the length penalty
+    is_text: jax.Array  # bool [B, K], False where there are fewer than K complete texts
     improvable: jax.Array  # bool [B, 1], whether a beam may become a better text
     has_beams: jax.Array  # bool, whether any beam can be continued
     cache: Any
@@ -190,7 +191,7 @@ def _beam_search(step: Any, cache: Any, rows: int, settings: GenerationSettings)
 
         scores, kept = jax.lax.top_k(best + jnp.where(ends, _NEVER, 0.0), beams)
         origin = (_pick(parents, kept) + jnp.arange(rows)[:, None] * beams).reshape(-1)
-        cache = cache._replace(own=tuple(array[:, origin] for array in cache.own))
+        cache = cache._replace(target=tuple(array[:, origin] for array in cache.target))
 
         completed = ends & is_top
         new = best / state.length.astype(jnp.float32) ** settings.length_penalty

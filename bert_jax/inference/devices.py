@@ -27,10 +27,10 @@ def _device(device: str | int | jax.Device) -> jax.Device:
     """Return the device that a name or number means. Raises InputError if there is no such device."""
     if isinstance(device, jax.Device):
         return device
-    found = re.fullmatch(r"(cpu|gpu|cuda|rocm|tpu)(?::(\d+))?", "cpu" if device == -1 else str(device))
+    match = re.fullmatch(r"(cpu|gpu|cuda|rocm|tpu)(?::(\d+))?", "cpu" if device == -1 else str(device))
     try:
-        if found:
-            return jax.devices(found[1])[int(found[2] or 0)]
+        if match:
+            return jax.devices(match[1])[int(match[2] or 0)]
         return jax.devices()[int(device)]
     except (RuntimeError, ValueError, IndexError):
         here = ", ".join(f"{one.platform}:{one.id}" for one in jax.devices())

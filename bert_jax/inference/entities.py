@@ -46,8 +46,8 @@ def words_begin(text: str, pieces: Pieces, tokenizer: Any) -> np.ndarray:
     for i in np.flatnonzero(~begins):
         (start_before, end_before), start = pieces.ranges[i - 1], pieces.ranges[i, 0]
         # A space token that begins a word belongs to the next word; other space tokens, such as newlines, are separate.
-        apart = goes_on[i - 1] and text[start_before:end_before].isspace()
-        begins[i] = apart or any(map(str.isspace, text[end_before : start + 1]))
+        after_space = goes_on[i - 1] and text[start_before:end_before].isspace()
+        begins[i] = after_space or any(map(str.isspace, text[end_before : start + 1]))
         if not begins[i] and not marks_words and start >= end_before:
             begins[i] = bool(_UNSPACED.search(text[max(0, end_before - 1) : end_before] + text[start : start + 1]))
     return begins
@@ -69,13 +69,13 @@ def entities_of(
     if not len(starts):
         return []
     marks = _marks(labels)
-    groups: list[tuple[str, list[float], list[np.ndarray]]] = []  # type, and scores and ranges of words
+    groups: list[tuple[str, list[float], list[np.ndarray]]] = []  # type, scores of words, ranges of words
     before, type_before = OUTSIDE, ""
     for ranges, scores in zip(
         np.split(pieces.ranges, starts[1:]), _word_scores(pieces.scores, starts, strategy), strict=True
     ):
         if begins is not None and _cut(text, ranges) is None:
-            continue  # whitespace is no word
+            continue  # skip whitespace
         best = int(scores.argmax())
         kind, name = marks[best]
         if not (name == type_before and kind in (INSIDE, END) and before in (BEGIN, INSIDE)):
@@ -83,13 +83,13 @@ def entities_of(
         groups[-1][1].append(scores[best])
         groups[-1][2].append(ranges)
         before, type_before = kind, name
-    found = []
+    entities = []
     for name, shares, parts in groups:
         if (cut := _cut(text, np.concatenate(parts))) is not None:
             start, end = cut
-            found.append({"entity_group": name, "score": float(np.mean(shares)), "word": text[start:end],
+            entities.append({"entity_group": name, "score": float(np.mean(shares)), "word": text[start:end],
                           "start": start, "end": end})  # fmt: skip
-    return found
+    return entities
 
 
 def _word_scores(scores: np.ndarray, starts: np.ndarray, strategy: str) -> np.ndarray:
@@ -117,7 +117,7 @@ def _marks(labels: Sequence[str]) -> list[tuple[int, str]]:
 
 def _cut(text: str, ranges: np.ndarray) -> tuple[int, int] | None:
     """Return the characters [start, end) that `ranges` [n, 2] span, without outer spaces; None if none are left."""
-    ranges = ranges[ranges[:, 0] < ranges[:, 1]]  # some tokens have no characters
+    ranges = ranges[ranges[:, 0] < ranges[:, 1]]  # skip tokens without characters
     if not len(ranges):
         return None
     start, end = int(ranges[:, 0].min()), int(ranges[:, 1].max())

@@ -65,7 +65,7 @@ class PretrainedModel:
         """Return the model as a function of parameters, for use under `jax.jit` or `jax.grad`."""
         return Bert(self.config, self.head, self.compute)
 
-    @functools.cached_property  # each forward pass reads it
+    @functools.cached_property  # cached, as each forward pass reads it
     def parts(self) -> int:
         """Return the number of devices among which the rows of a batch are split."""
         return sharding.batch_parts(mesh) if (mesh := programs.mesh_of(self.params)) else 1
@@ -170,16 +170,16 @@ class PretrainedModel:
         embed = kind(model, batch_size, batch_invariant=batch_invariant)
         options: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt, "progress": show_progress_bar}
         if embed.head == "sparse_embedding":
-            found: Any = embed(texts, task=task, max_active_dims=max_active_dims, **options)
+            embeddings: Any = embed(texts, task=task, max_active_dims=max_active_dims, **options)
         elif embed.head == "multi_vector":
-            found = embed(texts, task=task, **options)
+            embeddings = embed(texts, task=task, **options)
         else:
             options |= {"prompt": self.settings.prompt_of_task(task, prompt_name, prompt), "prompt_name": None}
-            found = embed(texts, truncate_dim=truncate_dim, **options)
+            embeddings = embed(texts, truncate_dim=truncate_dim, **options)
         if normalize_embeddings:
             scaled = functools.partial(similarity.comparable, "cosine")
-            found = list(map(scaled, found)) if isinstance(found, list) else scaled(found)
-        vectors: np.ndarray = found
+            embeddings = list(map(scaled, embeddings)) if isinstance(embeddings, list) else scaled(embeddings)
+        vectors: np.ndarray = embeddings
         return vectors
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
@@ -284,7 +284,7 @@ class PretrainedModel:
         ids = arrays["input_ids"]
         expected = "[B, K, S]" if self.head == "multiple_choice" else "[B, S]"
         if ids.ndim != (3 if self.head == "multiple_choice" else 2) or 0 in ids.shape:
-            raise InputError(f"input_ids: expected a full {expected} array, found shape {list(ids.shape)}")
+            raise InputError(f"input_ids: expected a non-empty array {expected}, found shape {list(ids.shape)}")
         length = ids.shape[-1]
         if length > config.max_position_embeddings:
             raise InputError(
@@ -305,15 +305,15 @@ class PretrainedModel:
         for name, array in arrays.items():
             fits = array.shape[:-1] == ids.shape[:-1] if name in POSITIONS else array.shape == ids.shape
             if not fits:
-                raise InputError(f"{name}: expected a shape as input_ids {list(ids.shape)}, found {list(array.shape)}")
+                raise InputError(f"{name}: expected shape {list(ids.shape)} as input_ids, found {list(array.shape)}")
             if array.size and not (array.min() >= 0 and array.max() < limits[name]):
                 wrong = array[(array < 0) | (array >= limits[name])][0]
                 raise InputError(f"{name}: expected 0 to {limits[name] - 1}, found {wrong}")
-        found = {name: array.astype(np.int32) for name, array in arrays.items()}
-        if "position_ids" in found:
-            found["position_ids"] -= config.positions.position_offset  # `Bert.apply` counts positions, not rows
-        config.attention.check_arrays(config, self.head, found)
-        return found
+        int32_arrays = {name: array.astype(np.int32) for name, array in arrays.items()}
+        if "position_ids" in int32_arrays:
+            int32_arrays["position_ids"] -= config.positions.position_offset  # `Bert.apply` counts positions, not rows
+        config.attention.check_arrays(config, self.head, int32_arrays)
+        return int32_arrays
 
 
 def _integers(name: str, value: Any) -> np.ndarray:

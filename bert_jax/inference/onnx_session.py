@@ -25,9 +25,9 @@ def open_onnx_session(file: storage.PathLike, flag: str) -> Any:
     with storage.local_copy(storage.existing(file)) as local:
         try:
             session = onnxruntime.InferenceSession(str(local), providers=onnxruntime.get_available_providers())
-        except Exception as error:  # its errors have no common class
+        except Exception as error:  # onnxruntime's errors have no common class
             raise InputError(f"{file}: expected an ONNX model, found {one_line(str(error))}") from None
-    inputs = {found.name for found in session.get_inputs()}
+    inputs = {node.name for node in session.get_inputs()}
     if not {"input_ids", "attention_mask"} <= inputs <= {*ONNX_INPUTS}:
         raise InputError(f"{file}: expected the inputs {sorted(ONNX_INPUTS)}, found {sorted(inputs)}")
     return session

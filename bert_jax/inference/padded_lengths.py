@@ -41,17 +41,17 @@ class PaddedLengths:
         Args:
             lengths: number of tokens of each text.
         """
-        wanted, counts = np.unique([rounded_length(size) for size in lengths.tolist()], return_counts=True)
-        wanted = np.minimum(wanted, self._longest)
+        rounded, counts = np.unique([rounded_length(size) for size in lengths.tolist()], return_counts=True)
+        rounded = np.minimum(rounded, self._longest)
 
         def padding(*more: int) -> int:
             known = np.array(sorted({*self._lengths, *more}))
-            return int((known[np.searchsorted(known, wanted)] - wanted) @ counts)
+            return int((known[np.searchsorted(known, rounded)] - rounded) @ counts)
 
         with self._lock:
-            if max(self._lengths, default=0) < wanted[-1]:
-                self._lengths.add(int(wanted[-1]))
-            while others := set(wanted.tolist()) - self._lengths:
+            if max(self._lengths, default=0) < rounded[-1]:
+                self._lengths.add(int(rounded[-1]))
+            while others := set(rounded.tolist()) - self._lengths:
                 savings = {length: padding() - padding(length) for length in others}
                 best = max(others, key=lambda length: savings[length] + self._saved[length])
                 if savings[best] + self._saved[best] < self._cost:

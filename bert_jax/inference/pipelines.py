@@ -64,7 +64,7 @@ def _kind(task: str, model: Any) -> type[Pipeline]:
         known = [*PIPELINES, *(alias for entry in TASKS.entries() for alias in entry.aliases)]
         raise InputError(f"task {task!r} is not known{did_you_mean(task, known)}")
     kind: type[Pipeline] = PIPELINES[name]
-    head = getattr(model, "head", None)  # a path has none
+    head = getattr(model, "head", None)  # a path has no head
     if head == ENCODER_DECODER_HEAD != kind.head:
         raise InputError(f"{task} needs a model with a {kind.head} head, found an encoder-decoder")
     if kind.head == "sentence_embedding":

@@ -27,7 +27,7 @@ class _Program(NamedTuple):
     fields: tuple[str, ...]
     output_hidden_states: bool
     output_attentions: bool
-    params: tuple[Any, ...]  # structure, and (shape, dtype) of each leaf
+    params: tuple[Any, ...]  # the tree's structure, and (shape, dtype) of each leaf
     inputs: tuple[tuple[str, tuple[int, ...], str], ...]
     device: jax.Device
     jax_options: tuple[Any, ...]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.tasks import TASKS, References
+from bert_jax.tasks import TASKS, TaskObjects
 
 # Name -> the class of the pipeline.
-PIPELINES: Mapping[str, type[Any]] = References("pipelines")
+PIPELINES: Mapping[str, type[Any]] = TaskObjects("pipelines")
 
 
 def pipeline_class(name: str, head: str | None) -> type[Any]:

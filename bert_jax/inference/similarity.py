@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-EMPTY_SCORE = -1e9  # of a document without tokens, as in sentence-transformers
+EMPTY_SCORE = -1e9  # score of a document without tokens, as in sentence-transformers
 _TOKENS_COMPARED = 1 << 16  # tokens of documents that are multiplied with a query together
 
 
@@ -34,7 +34,7 @@ def without_single_axes(scores: np.ndarray, first: Any, second: Any) -> Any:
 
 
 def _is_sparse(vectors: Any) -> bool:
-    return hasattr(vectors, "tocsr")  # of SciPy, whose sparse arrays are slow to import
+    return hasattr(vectors, "tocsr")  # SciPy's sparse arrays, which are slow to import, have it
 
 
 def comparable(name: str, vectors: Any) -> Any:
@@ -56,7 +56,7 @@ def compare(name: str, first: Any, second: Any) -> np.ndarray:
     match name:
         case "cosine" | "dot":
             scores = first @ second.T
-        case "euclidean":  # in float64, since the distance of similar vectors is a difference of large numbers
+        case "euclidean":  # in float64, as the distance of similar vectors is a difference of large numbers
             a, b = first.astype(np.float64), second.astype(np.float64)
             squares = np.square(a).sum(-1)[:, None] + np.square(b).sum(-1) - 2 * a @ b.T
             scores = -np.sqrt(np.maximum(squares, 0)).astype(np.float32)

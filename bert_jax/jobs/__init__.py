@@ -2,18 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.jobs import fingerprints
 from bert_jax.jobs.base import AbstractTask, Job
 from bert_jax.jobs.teaching import distillation_of
-from bert_jax.recipes.base import TaskRecipe
+from bert_jax.recipes.base import Recipe, TaskRecipe
 from bert_jax.recipes.keys import TASK_RECIPES
 from bert_jax.tasks.entry import load_reference
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and models that a resolved recipe names, and return the training job.
 
     Raises:
@@ -28,7 +27,7 @@ def build(recipe: Any) -> Job:
     return wrap(_with_weights(job))
 
 
-def _wrapper(recipe: Any) -> Callable[[Job], Job]:
+def _wrapper(recipe: Recipe) -> Callable[[Job], Job]:
     """Return a function that wraps a job for distillation or LoRA, as the recipe says, or returns it as it is.
 
     Raises:
@@ -53,7 +52,7 @@ def _with_weights(job: Job) -> Job:
     return dataclasses.replace(job, data=lambda: job.data() | {"weights": fingerprints.of_params(params)})
 
 
-def abstract_task(recipe: Any) -> AbstractTask:
+def abstract_task(recipe: Recipe) -> AbstractTask:
     """Return the abstract task of a resolved recipe, from which its training steps can be compiled.
 
     It is that of the job, without the outputs of teachers and guides. Without data, its rows are synthetic: unpacked,
@@ -71,7 +70,7 @@ def abstract_task(recipe: Any) -> AbstractTask:
     return AbstractTask(job.task, job.init_params, synthetic.stages_of(job, recipe))
 
 
-def _recipe_of(recipe: Any) -> TaskRecipe:
+def _recipe_of(recipe: Recipe) -> TaskRecipe:
     if recipe.task not in TASK_RECIPES:
         raise InputError(f"task {recipe.task!r} is not known{did_you_mean(str(recipe.task), TASK_RECIPES)}")
     return TASK_RECIPES[recipe.task]

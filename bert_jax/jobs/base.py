@@ -12,7 +12,7 @@ from bert_jax.storage import PathLike
 
 Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the metric is sum / count
 
-QUERY_INPUTS = ("query_ids", "query_mask", "query_scored")  # of rows of queries and documents
+QUERY_INPUTS = ("query_ids", "query_mask", "query_scored")  # inputs of rows of queries and documents
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids", "cls_positions")
 
 

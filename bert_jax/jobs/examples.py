@@ -14,7 +14,7 @@ from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.modeling import Params
 
 EXAMPLE_BATCH = 8  # examples of a batch
-_LONGEST = 128  # tokens of an example
+_LONGEST = 128  # most tokens of an example
 
 
 class Examples(NamedTuple):
@@ -31,7 +31,7 @@ class Examples(NamedTuple):
     batches: Iterable[Batch]
 
 
-def examples_of_recipe(recipe: Any, model_dir: storage.PathLike, count: int) -> Examples:
+def examples_of_recipe(recipe: recipes.Recipe, model_dir: storage.PathLike, count: int) -> Examples:
     """Return the loss of a recipe's task, with the parameters of a model directory, on the recipe's training data.
 
     Args:
@@ -44,13 +44,14 @@ def examples_of_recipe(recipe: Any, model_dir: storage.PathLike, count: int) -> 
             its generator.
     """
     recipe = starting_from(recipe, model_dir)
-    recipe.distillation = recipes.RECIPES[recipe.task]().distillation  # none
+    recipe.distillation = recipes.RECIPES[recipe.task]().distillation  # a recipe without distillation
     changes: dict[str, Any] = {"lora.rank": 0}
     if "stages" not in recipe:
         changes |= {"global_batch_size": EXAMPLE_BATCH, "accumulation_steps": 1, "data.dev": "",
                     "data.validation_split": 0.0, "best_metric": "", "stop_after": 0}  # fmt: skip
         longest = recipe.data.max_seq_length
-        changes["data.length_buckets"] = tuple(-(-longest // part) for part in (4, 2, 1))  # few, as each is compiled
+        # Only three padded lengths, as each is compiled.
+        changes["data.length_buckets"] = tuple(-(-longest // part) for part in (4, 2, 1))
         if "packing" in recipe.data:
             changes["data.packing"] = 0
     recipe.update_from_flattened_dict(changes)
@@ -62,13 +63,13 @@ def examples_of_recipe(recipe: Any, model_dir: storage.PathLike, count: int) -> 
     return Examples(job.task, job.pretrained, _first(map(source.batch, range(steps)), count))
 
 
-def starting_from(recipe: Any, model_dir: storage.PathLike) -> Any:
-    """Return a copy of a recipe that starts from a model directory, with its head and in the order of its classes."""
+def starting_from(recipe: recipes.Recipe, model_dir: storage.PathLike) -> Any:
+    """Return a copy of a recipe that starts from a model directory, and keeps the model's head and order of classes."""
     changed = recipe.copy_and_resolve_references()
     changed.unlock()
     changed.init_from = str(model_dir)
     if not recipes.is_pretraining(changed):
-        changed.tokenizer = ""  # the model's own, which may have been pruned
+        changed.tokenizer = ""  # the tokenizer of the model, which may have been pruned
     if "keep_head" in changed:
         changed.keep_head = True
     if "label_names" in changed.data and not changed.data.label_names and changed.data.get("task_type") != "regression":
@@ -108,5 +109,5 @@ def recipe_of_model(task: str, loaded: Loaded, data: str, longest: int = _LONGES
 
 
 def example_length(loaded: Loaded, longest: int = _LONGEST) -> int:
-    """Return the most tokens of an example of a model: `longest`, or fewer where it reads fewer."""
+    """Return the maximum length of a model's examples: `longest`, or the model's own limit if that is lower."""
     return min(loaded.settings.longest(loaded.config.max_position_embeddings, open_tokenizer(loaded)), longest)

@@ -18,6 +18,7 @@ from bert_jax.jobs import fingerprints, setup
 from bert_jax.jobs.base import Job, Task
 from bert_jax.jobs.training_metadata import TrainingMetadata, write_training_metadata
 from bert_jax.modeling import Bert, Params
+from bert_jax.recipes import Recipe
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 
@@ -41,7 +42,7 @@ class StartingModel(NamedTuple):
     config: BertConfig
 
 
-def starting_model(recipe: Any, head: str, read_head: str = "encoder") -> StartingModel:
+def starting_model(recipe: Recipe, head: str, read_head: str = "encoder") -> StartingModel:
     """Open the model that a resolved fine-tuning recipe starts from.
 
     Args:
@@ -53,13 +54,13 @@ def starting_model(recipe: Any, head: str, read_head: str = "encoder") -> Starti
         InputError: it is missing, has no such head or too few positions, or the recipe names no training data.
     """
     loaded = setup.pretrained(recipe, head if recipe.distillation.student_layers else read_head)
-    found = setup.tokenizer(recipe, loaded=loaded)
-    architecture = setup.config(recipe, found, loaded)
+    tokenizer = setup.tokenizer(recipe, loaded=loaded)
+    architecture = setup.config(recipe, tokenizer, loaded)
     setup.check_head(architecture, head)
     setup.check_length(recipe.data.max_seq_length, architecture, "config.data.max_seq_length")
     if not recipe.data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
-    return StartingModel(loaded, found, architecture)
+    return StartingModel(loaded, tokenizer, architecture)
 
 
 def negative_columns(data: Any) -> tuple[str, ...]:
@@ -74,13 +75,13 @@ def check_negative_columns(data: Any) -> None:
         raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
 
 
-def invalid_rows(recipe: Any, spec: str, noun: str = "row") -> InvalidRows:
+def invalid_rows(recipe: Recipe, spec: str, noun: str = "row") -> InvalidRows:
     """Collect the invalid rows of a file, by the recipe's rule."""
     return InvalidRows(spec, recipe.data.invalid_rows, noun, "--config.data.invalid_rows=skip")
 
 
 def hold_out(
-    recipe: Any, rows: Sequence[_Row], classes: np.ndarray | None = None, groups: np.ndarray | None = None
+    recipe: Recipe, rows: Sequence[_Row], classes: np.ndarray | None = None, groups: np.ndarray | None = None
 ) -> tuple[list[_Row], list[_Row]]:
     """Split rows into training rows and the held-out share `data.validation_split`.
 
@@ -102,20 +103,20 @@ def hold_out(
         held = splitting.held_out(
             np.zeros(len(rows), int) if classes is None else classes, data.validation_split, data.split_seed
         )
-        found = f"{len(rows):,} rows"
+        row_counts = f"{len(rows):,} rows"
     else:
         held = splitting.held_out_groups(groups, data.validation_split, data.split_seed)
-        found = f"{len(rows):,} rows in {len(np.unique(groups)):,} groups that stay together"
+        row_counts = f"{len(rows):,} rows in {len(np.unique(groups)):,} groups that stay together"
     if held.all() or not held.any():
         raise InputError(
             "config.data.validation_split: expected a share that leaves rows on both sides, "
-            f"found {data.validation_split} of {found}"
+            f"found {data.validation_split} of {row_counts}"
         )
-    learned, scored = ([row for row, out in zip(rows, held, strict=True) if out == side] for side in (False, True))
-    return learned, scored
+    train_rows, dev_rows = ([row for row, out in zip(rows, held, strict=True) if out == side] for side in (False, True))
+    return train_rows, dev_rows
 
 
-def train_and_dev(recipe: Any, read: Callable[[str, InvalidRows], list[_Row]]) -> tuple[list[_Row], list[_Row]]:
+def train_and_dev(recipe: Recipe, read: Callable[[str, InvalidRows], list[_Row]]) -> tuple[list[_Row], list[_Row]]:
     """Read the rows to learn from and those to evaluate on: of `data.dev`, or held out of `data.train`; [] = none.
 
     Args:
@@ -127,7 +128,7 @@ def train_and_dev(recipe: Any, read: Callable[[str, InvalidRows], list[_Row]]) -
     return rows, read(data.dev, invalid_rows(recipe, data.dev)) if data.dev else held
 
 
-def table_columns(recipe: Any) -> Columns:
+def table_columns(recipe: Recipe) -> Columns:
     """Return the columns of texts, pairs and labels that a recipe's data section names."""
     data = recipe.data
     return Columns(
@@ -137,7 +138,7 @@ def table_columns(recipe: Any) -> Columns:
 
 
 def build_job(
-    recipe: Any,
+    recipe: Recipe,
     task: Task,
     tokenizer: Tokenizer,
     loaded: Loaded | None,
@@ -162,8 +163,8 @@ def build_job(
     source = _train_source(recipe, model.config, train, pad_id)
     eval_source = None
     if dev is not None:
-        few = few_buckets(dev.lengths, data.max_seq_length)
-        eval_source = EvalSource(dev, recipe.eval_batch_size, few, pad_id)
+        buckets = few_buckets(dev.lengths, data.max_seq_length)
+        eval_source = EvalSource(dev, recipe.eval_batch_size, buckets, pad_id)
 
     def save(directory: PathLike, params: Params) -> None:
         save_pretrained(directory, model.config, model.head, params, tokenizer, **saved)
@@ -187,7 +188,7 @@ def build_job(
 
 
 def _notes(model: Bert, loaded: Loaded | None, dev: Paddable | None) -> Iterator[str]:
-    """Yield what a user may not expect: parts without trained parameters, and a run that evaluates nothing."""
+    """Yield notes on what a user may not expect: parts without trained parameters, a run without evaluation."""
     fresh = sorted(model.abstract_params().keys() - loaded.params.keys()) if loaded else []
     if fresh:
         yield f"freshly initialised: {', '.join(fresh)}"
@@ -195,7 +196,7 @@ def _notes(model: Bert, loaded: Loaded | None, dev: Paddable | None) -> Iterator
         yield "nothing is evaluated: there is no data.dev, and data.validation_split, such as 0.1, holds out no rows"
 
 
-def _train_source(recipe: Any, config: BertConfig, train: Paddable, pad_id: int) -> "TrainSource | PackedSource":
+def _train_source(recipe: Recipe, config: BertConfig, train: Paddable, pad_id: int) -> "TrainSource | PackedSource":
     data, size = recipe.data, recipe.global_batch_size
     if data.get("packing"):
         setup.check_length(data.packing, config, "config.data.packing")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bert_jax.data.pretraining.manifest import Manifest
 
 _ROWS = 4096  # rows that are padded and hashed together
-_TEXTS = (*MODEL_INPUTS, *QUERY_INPUTS)  # the others are labels
+_TEXTS = (*MODEL_INPUTS, *QUERY_INPUTS)  # all other arrays are labels
 _NUMBERS = ("example_weights", "documents", "windows", "first_word")  # arrays that number rows, not their content
 _OF_CLASSES = ("id2label", "label2id", "architectures", "num_labels")  # keys of config.json, compared as `classes`
 
@@ -79,9 +79,9 @@ def of_config(config: BertConfig) -> dict[str, Any]:
 
 def of_params(params: Params) -> str:
     """Return a hash of the names and values of parameters."""
-    found = hashlib.blake2b(digest_size=16)
-    add_params(found, params)
-    return found.hexdigest()
+    digest = hashlib.blake2b(digest_size=16)
+    add_params(digest, params)
+    return digest.hexdigest()
 
 
 def add_params(digest: hashlib.blake2b, params: Params) -> None:
@@ -100,9 +100,9 @@ def of_rows(rows: "Paddable", pad_id: int) -> dict[str, Any]:
         batch = rows.pad(index, longest, pad_id)
         names = sorted(name for name in batch if name not in _NUMBERS)
         read = [np.ascontiguousarray(batch[name]) for name in names if name in _TEXTS]
-        told = [np.ascontiguousarray(batch[name]) for name in names if name not in _TEXTS]
+        targets = [np.ascontiguousarray(batch[name]) for name in names if name not in _TEXTS]
         for row in range(len(index)):
-            parts = [b"".join(array[row].tobytes() for array in arrays) for arrays in (read, told)]
+            parts = [b"".join(array[row].tobytes() for array in arrays) for arrays in (read, targets)]
             texts.append(_digest(parts[0]))
             labels.append(_digest(parts[1]))
             either.append(texts[-1] + labels[-1])

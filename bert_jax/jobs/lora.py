@@ -16,6 +16,7 @@ from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.jobs.base import Job, Metrics, Task
 from bert_jax.modeling import Params
+from bert_jax.recipes import Recipe
 from bert_jax.storage import PathLike
 
 TARGETS = {
@@ -51,7 +52,7 @@ class Lora:
         if "encoder" not in base:
             raise InputError(f"config.lora.rank: expected a task that trains one model, found {' and '.join(base)}")
         if "moe_layers" in base["encoder"]:
-            raise InputError("config.lora: expected a model without experts, found one with")
+            raise InputError("config.lora: expected a model without experts, found experts")
         for i, name in enumerate(self.targets):
             part = TARGETS[name]
             if name not in base["encoder"]["layers"][part]:
@@ -69,9 +70,9 @@ class Lora:
         for name in self.targets:
             part = TARGETS[name]
             pair = lora[part][name]
-            added = jnp.einsum("lir,lro->lio", pair["a"], pair["b"], precision=jax.lax.Precision.HIGHEST)
+            delta = jnp.einsum("lir,lro->lio", pair["a"], pair["b"], precision=jax.lax.Precision.HIGHEST)
             matrix = layers[part][name]
-            layers[part] = layers[part] | {name: matrix | {"kernel": matrix["kernel"] + self.alpha / self.rank * added}}
+            layers[part] = layers[part] | {name: matrix | {"kernel": matrix["kernel"] + self.alpha / self.rank * delta}}
         return merged | {"encoder": merged["encoder"] | {"layers": layers}}
 
 
@@ -101,7 +102,7 @@ class LoraTask:
         return self.task.score(predictions, batches)
 
 
-def of_recipe(recipe: Any) -> Lora | None:
+def of_recipe(recipe: Recipe) -> Lora | None:
     """Return the LoRA configuration of a resolved recipe, or None. Raises InputError for an unknown target."""
     c = recipe.lora
     if not c.rank:

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_jax.config import BertConfig
 from bert_jax.config.parts import declared_settings
@@ -11,7 +11,7 @@ from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
 from bert_jax.jobs.teaching import distillation_of
 from bert_jax.modeling import Bert, Compute
-from bert_jax.recipes import model_config
+from bert_jax.recipes import Recipe, model_config
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 MAX_STEPS = 2**31 - 1  # the step of a state is an int32
 
 
-def compute(recipe: Any) -> Compute:
+def compute(recipe: Recipe) -> Compute:
     """Return the compute options of a resolved recipe."""
     names = ("dtype", "layers", "remat", "attention", "reduce_dtype")
-    return Compute(**{name: recipe[name] for name in names})
+    return Compute(**{name: getattr(recipe, name) for name in names})
 
 
-def pretrained(recipe: Any, head: str) -> "Loaded | None":
+def pretrained(recipe: Recipe, head: str) -> "Loaded | None":
     """Load the model of `init_from` with `head` (initialised where the files lack it), or take layers of a teacher.
 
     Returns:
@@ -46,7 +46,7 @@ def pretrained(recipe: Any, head: str) -> "Loaded | None":
     return load_pretrained(recipe.init_from, head, dequantize=True)
 
 
-def heads(recipe: Any) -> tuple[str, ...]:
+def heads(recipe: Recipe) -> tuple[str, ...]:
     """Return the heads that the family of a recipe's model has."""
     family = recipe.model.family
     if family is None and recipe.init_from:
@@ -62,11 +62,11 @@ def check_head(config: BertConfig, head: str, hint: str = "") -> None:
     if FAMILIES[config.family].names.architecture_of(head) is None:
         raise InputError(f"config.model.family: expected a family with head {head!r}, found {config.family!r}{hint}")
     if config.quantization is not None:
-        Bert(config, head).abstract_params()  # which checks it
+        Bert(config, head).abstract_params()  # raises if the head does not fit the config
 
 
-def _check_layer_settings(recipe: Any, config: BertConfig) -> None:
-    """Raise InputError when settings that count layers meet a model whose layers are in two stacks."""
+def _check_layer_settings(recipe: Recipe, config: BertConfig) -> None:
+    """Raise InputError when a setting counts layers and the model has two stacks of layers."""
     settings = {"optimizer.frozen_layers": 0, "optimizer.layer_decay": 1.0, "reinit_layers": 0}
     for key, expected in settings.items() if any(config.has_experts) else ():
         value = operator.attrgetter(key)(recipe)
@@ -74,10 +74,10 @@ def _check_layer_settings(recipe: Any, config: BertConfig) -> None:
             raise InputError(f"config.{key}: expected {expected} for a model with experts, found {value}")
 
 
-def tokenizer(recipe: Any, data: str = "", loaded: "Loaded | None" = None) -> Tokenizer:
+def tokenizer(recipe: Recipe, data: str = "", loaded: "Loaded | None" = None) -> Tokenizer:
     """Load the tokenizer of a recipe: its own, that of directory `data`, of the loaded model, or of the teacher."""
     distilled = distillation_of(recipe)
-    if isinstance(recipe.tokenizer, Tokenizer):  # of synthetic rows
+    if isinstance(recipe.tokenizer, Tokenizer):  # the tokenizer of synthetic rows
         return recipe.tokenizer
     place = recipe.tokenizer or data or (loaded.directory if loaded else "")
     if not place and (recipe.init_from or distilled):
@@ -86,11 +86,11 @@ def tokenizer(recipe: Any, data: str = "", loaded: "Loaded | None" = None) -> To
         return tokenizer_of_model(recipe.init_from or recipe.distillation.teacher)
     if not place:
         raise InputError("config.tokenizer: expected a tokenizer, or a model in config.init_from, found neither")
-    found = load_tokenizer(place)
-    return loaded.settings.tokenizer(found) if loaded is not None and place == loaded.directory else found
+    result = load_tokenizer(place)
+    return loaded.settings.tokenizer(result) if loaded is not None and place == loaded.directory else result
 
 
-def config(recipe: Any, tokenizer: Tokenizer, loaded: "Loaded | None") -> BertConfig:
+def config(recipe: Recipe, tokenizer: Tokenizer, loaded: "Loaded | None") -> BertConfig:
     """Return the architecture of a recipe: of `loaded` or `model.size`, changed by the other `model` fields.
 
     Raises:

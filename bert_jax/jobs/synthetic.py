@@ -13,7 +13,7 @@ from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
 from bert_jax.jobs.base import Job, Stage
 from bert_jax.jobs.synthetic_rows import DATA, ONLY_SHAPES, WORD, has_synthetic_rows
-from bert_jax.recipes.base import TaskRecipe
+from bert_jax.recipes.base import Recipe, TaskRecipe
 from bert_jax.storage import MemoryFile, PathLike
 from bert_jax.tasks.entry import load_reference
 from bert_jax.tokenization import Tokenizer
@@ -26,7 +26,7 @@ _TOKENS = ("pad", "unk", "cls", "sep", "mask", "word")
 _WORDS = re.compile(r"\S+")
 
 
-def recipe_for_shapes(recipe: Any, task: TaskRecipe) -> Any:
+def recipe_for_shapes(recipe: Recipe, task: TaskRecipe) -> Any:
     """Copy a resolved recipe, marked `only_shapes`; with synthetic rows if it names no data.
 
     Raises:
@@ -39,7 +39,7 @@ def recipe_for_shapes(recipe: Any, task: TaskRecipe) -> Any:
     if task.synthetic_rows is None:
         raise InputError(
             f"config.data: expected data, as task {c.task!r} has no synthetic rows to take shapes from, found none; "
-            "TaskRecipe.synthetic_rows adds them"
+            "TaskRecipe.synthetic_rows can define them"
         )
     rows = load_reference(task.synthetic_rows)(c)
     file = MemoryFile("synthetic.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
@@ -56,11 +56,11 @@ def _put(part: Any, **values: Any) -> None:
     with part.unlocked():
         for name, value in values.items():
             if name in part:
-                del part[name]  # as a new value of an existing key is converted to its type
+                del part[name]  # assigning to an existing key would convert the value to its type
             part[name] = value
 
 
-def stages_of(job: Job, recipe: Any) -> tuple[Stage, ...]:
+def stages_of(job: Job, recipe: Recipe) -> tuple[Stage, ...]:
     """Return a stage for each batch shape; one if the source has no `steps_by_shape`.
 
     Args:
@@ -84,9 +84,9 @@ class SyntheticTokenizer(Tokenizer):
     """
 
     def __init__(self, config: BertConfig):
-        given = {"pad": config.pad_token_id, **{name: config.setting(f"{name}_token_id") for name in ("sep", "mask")}}
-        others = (number for number in itertools.count() if number not in given.values())
-        ids = {name: next(others) if given.get(name) is None else given[name] for name in _TOKENS}
+        set_ids = {"pad": config.pad_token_id, **{name: config.setting(f"{name}_token_id") for name in ("sep", "mask")}}
+        others = (number for number in itertools.count() if number not in set_ids.values())
+        ids = {name: next(others) if set_ids.get(name) is None else set_ids[name] for name in _TOKENS}
         self._word = ids.pop("word")
         if (size := config.vocab_size) <= max(self._word, *ids.values()):
             raise InputError(f"config.model.vocab_size: expected at least {len(_TOKENS)} tokens, found {size}")

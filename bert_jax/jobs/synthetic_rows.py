@@ -1,10 +1,11 @@
-"""Made-up rows for a job whose shapes alone are needed."""
+"""Synthetic rows for a job of which only the shapes are needed."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.data.finetuning.columns import Columns
+from bert_jax.recipes import Recipe
 from bert_jax.storage import MemoryFile
 
 WORD = "a"  # a text of one token
@@ -12,17 +13,17 @@ ONLY_SHAPES = "only_shapes"  # key of the copy of a recipe whose job is built fo
 DATA = ("train", "prepared", "mixture")  # keys of `data` that name the data to learn from
 
 
-def only_shapes(recipe: Any) -> bool:
-    """Return whether a job is built for its shapes alone, so that no weights of a teacher or guide are needed."""
+def only_shapes(recipe: Recipe) -> bool:
+    """Return whether a job is built only for its shapes, so that no weights of a teacher or guide are needed."""
     return bool(recipe.get(ONLY_SHAPES))
 
 
-def has_synthetic_rows(recipe: Any) -> bool:
+def has_synthetic_rows(recipe: Recipe) -> bool:
     """Return whether a recipe has synthetic rows in place of data."""
     return any(isinstance(recipe.data.get(name), MemoryFile) for name in DATA)
 
 
-def rows_in_memory(recipe: Any) -> list[dict[str, Any]]:
+def rows_in_memory(recipe: Recipe) -> list[dict[str, Any]]:
     """Return the synthetic rows of a recipe that has them."""
     file = next(value for name in DATA if isinstance(value := recipe.data.get(name), MemoryFile))
     return [json.loads(line) for line in file.content.splitlines()]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.errors import InputError
+from bert_jax.recipes import Recipe
 
 if TYPE_CHECKING:
     from bert_jax.data.finetuning.features import Paddable
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from bert_jax.tokenization import Tokenizer
 
 
-def distillation_of(recipe: Any) -> "Distillation | None":
+def distillation_of(recipe: Recipe) -> "Distillation | None":
     """Return the settings of a resolved recipe; None where it distils nothing.
 
     Raises:
@@ -26,7 +27,7 @@ def distillation_of(recipe: Any) -> "Distillation | None":
     return read_settings(recipe)
 
 
-def teacher_classes(recipe: Any, head: str) -> tuple[str, ...] | None:
+def teacher_classes(recipe: Recipe, head: str) -> tuple[str, ...] | None:
     """Return the names of the teacher's classes, which a student of its soft labels has too; None without these."""
     settings = distillation_of(recipe)
     if settings is None or "soft_labels" not in settings.weights:
@@ -36,7 +37,7 @@ def teacher_classes(recipe: Any, head: str) -> tuple[str, ...] | None:
     return teacher_config(settings, head).label_names
 
 
-def reads_no_labels(recipe: Any) -> bool:
+def reads_no_labels(recipe: Recipe) -> bool:
     """Return whether the labels of the training data are not read, since the task's own loss has no weight."""
     settings = distillation_of(recipe)
     if settings is None or settings.labels:
@@ -49,7 +50,7 @@ def reads_no_labels(recipe: Any) -> bool:
 
 
 def with_teacher_outputs(
-    recipe: Any,
+    recipe: Recipe,
     model: "Bert",
     tokenizer: "Tokenizer",
     rows: "Paddable",

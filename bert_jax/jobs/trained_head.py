@@ -1,7 +1,6 @@
 """Fine-tuning that starts from the trained head of `init_from` (the recipe key `keep_head`)."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -10,9 +9,10 @@ from bert_jax.errors import InputError
 from bert_jax.head_names import NAMED_CLASSIFIERS
 from bert_jax.jobs.base import Job
 from bert_jax.modeling import Bert, Params
+from bert_jax.recipes import Recipe
 
 
-def with_trained_head(job: Job, recipe: Any) -> Job:
+def with_trained_head(job: Job, recipe: Recipe) -> Job:
     """Return the training job that starts from all parameters of `init_from`, those of its head included.
 
     The outputs of a classifier are put into the order of the job's classes.

@@ -84,9 +84,9 @@ def read_training_metadata(model_dir: storage.PathLike) -> TrainingMetadata:
             f"{path}: expected columns and classes to be objects, found {type(columns).__name__} and "
             f"{type(classes).__name__}"
         )
-    given: dict[str, Any] = {name: columns.get(name, "") for name in _TEXTS}
+    names: dict[str, Any] = {name: columns.get(name, "") for name in _TEXTS}
     more, has_header = columns.get("more", []), columns.get("has_header", True)
-    texts_fit = all(isinstance(value, str) for value in given.values())
+    texts_fit = all(isinstance(value, str) for value in names.values())
     if not texts_fit or not isinstance(has_header, bool) or not _are_texts(more):
         raise InputError(
             f"{path}: columns: expected names of columns (strings) and has_header true or false, found "
@@ -94,7 +94,7 @@ def read_training_metadata(model_dir: storage.PathLike) -> TrainingMetadata:
         )
     rule = "drop" if content.get("missing_labels") == "drop" else "keep"
     counts = {name: count for name, count in classes.items() if isinstance(count, int)}
-    named = Columns(**given, has_header=has_header, more=tuple(more))
+    named = Columns(**names, has_header=has_header, more=tuple(more))
     return TrainingMetadata(named, counts, rule, read_records(model_dir))
 
 

@@ -10,11 +10,11 @@ from bert_jax.lazy import import_object
 from bert_jax.registry import import_plugins
 
 __all__ = [
-    "KINDS", "METRICS", "Metric", "listed", "lower_is_better", "measure", "metrics_of", "register_metric",
-    "usual_metrics",
+    "KINDS", "METRICS", "Metric", "default_metrics", "lower_is_better", "measure", "metric_names", "metrics_of",
+    "register_metric",
 ]  # fmt: skip
 
-# Kind of predictions -> what a metric of it is a function of.
+# Kind of predictions -> the arguments of its metrics.
 KINDS: Mapping[str, str] = MappingProxyType(
     {
         "classes": "labels and predictions, int [n]",
@@ -46,39 +46,39 @@ class Metric:
         function: a function as `KINDS` says that returns a number, or where it is defined; its docstring's first line
             is the meaning of the metric.
         lower_is_better: whether the best model is that with the lowest value.
-        usual: the kinds for which it is reported where no metrics are named.
+        default_for: the kinds for which it is reported where no metrics are named.
     """
 
     name: str
     kinds: Collection[str]
     function: Callable[..., Any] | str
     lower_is_better: bool = False
-    usual: Collection[str] = ()
+    default_for: Collection[str] = ()
 
-    def __call__(self, *given: Any) -> float:
+    def __call__(self, *labels_and_predictions: Any) -> float:
         function = import_object(self.function) if isinstance(self.function, str) else self.function
-        return float(function(*given))
+        return float(function(*labels_and_predictions))
 
 
 _SCORES = "bert_jax.metrics.scores"
 _OF_CLASSES = ("classes", "two_classes")
 # The order is that of results.
 METRICS = (
-    Metric("accuracy", _OF_CLASSES, f"{_SCORES}.accuracy", usual=_OF_CLASSES),
-    Metric("accuracy", ("label_sets",), f"{_SCORES}.all_right", usual=("label_sets",)),
-    Metric("f1", ("two_classes",), f"{_SCORES}.f1", usual=("two_classes",)),
-    Metric("micro_f1", (*_OF_CLASSES, "label_sets"), f"{_SCORES}.micro_f1", usual=("label_sets",)),
-    Metric("macro_f1", (*_OF_CLASSES, "label_sets"), f"{_SCORES}.macro_f1", usual=("classes", "label_sets")),
-    Metric("matthews", _OF_CLASSES, f"{_SCORES}.matthews", usual=_OF_CLASSES),
+    Metric("accuracy", _OF_CLASSES, f"{_SCORES}.accuracy", default_for=_OF_CLASSES),
+    Metric("accuracy", ("label_sets",), f"{_SCORES}.all_right", default_for=("label_sets",)),
+    Metric("f1", ("two_classes",), f"{_SCORES}.f1", default_for=("two_classes",)),
+    Metric("micro_f1", (*_OF_CLASSES, "label_sets"), f"{_SCORES}.micro_f1", default_for=("label_sets",)),
+    Metric("macro_f1", (*_OF_CLASSES, "label_sets"), f"{_SCORES}.macro_f1", default_for=("classes", "label_sets")),
+    Metric("matthews", _OF_CLASSES, f"{_SCORES}.matthews", default_for=_OF_CLASSES),
     Metric("weighted_f1", (*_OF_CLASSES, "label_sets"), f"{_SCORES}.weighted_f1"),
-    Metric("spearman", ("similarities",), f"{_SCORES}.spearman", usual=("similarities",)),
-    Metric("pearson", ("numbers", "similarities"), f"{_SCORES}.pearson", usual=("numbers", "similarities")),
-    Metric("spearman", ("numbers",), f"{_SCORES}.spearman", usual=("numbers",)),
-    Metric("mse", ("numbers",), f"{_SCORES}.mse", lower_is_better=True, usual=("numbers",)),
-    Metric("retrieval_accuracy", ("ranks",), "bert_jax.metrics.retrieval.retrieval_accuracy", usual=("ranks",)),
-    Metric("mrr", ("ranks",), "bert_jax.metrics.retrieval.mrr", usual=("ranks",)),
+    Metric("spearman", ("similarities",), f"{_SCORES}.spearman", default_for=("similarities",)),
+    Metric("pearson", ("numbers", "similarities"), f"{_SCORES}.pearson", default_for=("numbers", "similarities")),
+    Metric("spearman", ("numbers",), f"{_SCORES}.spearman", default_for=("numbers",)),
+    Metric("mse", ("numbers",), f"{_SCORES}.mse", lower_is_better=True, default_for=("numbers",)),
+    Metric("retrieval_accuracy", ("ranks",), "bert_jax.metrics.retrieval.retrieval_accuracy", default_for=("ranks",)),
+    Metric("mrr", ("ranks",), "bert_jax.metrics.retrieval.mrr", default_for=("ranks",)),
 )
-_added: dict[tuple[str, str], Metric] = {}  # kind and name -> a registered metric
+_registered: dict[tuple[str, str], Metric] = {}  # kind and name -> a registered metric
 
 
 def register_metric(
@@ -102,49 +102,49 @@ def register_metric(
     for kind in kinds:
         if kind not in KINDS:
             raise InputError(f"{where}: kind {kind!r} is not known{did_you_mean(str(kind), KINDS)}")
-        own = _own("two_classes" if kind == "classes" else kind)  # metrics of `classes` fit two classes too
-        if name in (import_object(_TOGETHER[kind]) if kind in _TOGETHER else own):
+        package_metrics = _own("two_classes" if kind == "classes" else kind)  # metrics of `classes` fit two classes too
+        if name in (import_object(_TOGETHER[kind]) if kind in _TOGETHER else package_metrics):
             raise InputError(f"{where}: expected a new name for {kind}, found {name!r}, which bert_jax has")
-    _added.update({(kind, name): Metric(name, kinds, function, lower_is_better) for kind in kinds})
+    _registered.update({(kind, name): Metric(name, kinds, function, lower_is_better) for kind in kinds})
 
 
-def metrics_of(kind: str, own: bool = True) -> dict[str, Metric]:
-    """Return the metrics that fit a kind of predictions by name: those of this package, if `own`, and registered ones.
+def metrics_of(kind: str) -> dict[str, Metric]:
+    """Return the metrics that fit a kind of predictions by name: those of this package and registered ones.
 
     Those of this package for tags, relations and texts are computed together, and are not among them.
     """
     import_plugins()
     fitting = ("classes", "two_classes") if kind == "two_classes" else (kind,)
-    added = {name: metric for fit in fitting for (of, name), metric in _added.items() if of == fit}
-    return (_own(kind) if own else {}) | added
+    registered = {name: metric for fit in fitting for (of, name), metric in _registered.items() if of == fit}
+    return _own(kind) | registered
 
 
-def usual_metrics(kind: str) -> tuple[str, ...]:
+def default_metrics(kind: str) -> tuple[str, ...]:
     """Return the names of the metrics that are reported for a kind of predictions where none are named."""
-    return tuple(name for name, metric in _own(kind).items() if kind in metric.usual)
+    return tuple(name for name, metric in _own(kind).items() if kind in metric.default_for)
 
 
-def listed(*kinds: str) -> str:
+def metric_names(*kinds: str) -> str:
     """Return the names of this package's metrics of some kinds of predictions, separated by commas."""
     return ", ".join(dict.fromkeys(name for kind in kinds for name in _own(kind)))
 
 
-def measure(kind: str, names: Sequence[str], *given: Any) -> dict[str, float]:
+def measure(kind: str, names: Sequence[str], *labels_and_predictions: Any) -> dict[str, float]:
     """Return metrics by name.
 
     Args:
         kind: the kind of predictions.
         names: the metrics; those that are not of `metrics_of` are left out.
-        given: what `KINDS` says.
+        labels_and_predictions: what `KINDS` says.
     """
     known = metrics_of(kind)
-    return {name: known[name](*given) for name in names if name in known}
+    return {name: known[name](*labels_and_predictions) for name in names if name in known}
 
 
 def lower_is_better(name: str) -> bool:
     """Return whether lower values of a metric are better: those of a loss, perplexity or error are."""
     import_plugins()
-    lower = {metric.name for metric in (*METRICS, *_added.values()) if metric.lower_is_better}
+    lower = {metric.name for metric in (*METRICS, *_registered.values()) if metric.lower_is_better}
     return name in lower or name.endswith(("loss", "perplexity", "error"))
 
 

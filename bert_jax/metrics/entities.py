@@ -22,8 +22,8 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
     Raises:
         InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.TAG_SCHEMES`.
     """
-    own = ("accuracy", "types") if read_scheme(tags) is None else TAGGING_METRICS
-    fitting = (*own, *metrics_of("tags"))
+    default_metrics = ("accuracy", "types") if read_scheme(tags) is None else TAGGING_METRICS
+    fitting = (*default_metrics, *metrics_of("tags"))
     if read_scheme(tags) is None and "O" in tags:
         others = sorted((tag for tag in tags if tag != "O"), key=lambda tag: tag.partition("-")[0] in "BIESUL")
         _log.warning("no F1 of entities: expected tags B-TYPE, I-TYPE and O, found %s", ", ".join(others[:3]))
@@ -31,7 +31,7 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
         if name not in fitting:
             what = "these tags, which are not of entities" if name in TAGGING_METRICS else "tagging"
             raise InputError(f"data.metrics: {name!r} is not a metric of {what}{did_you_mean(name, fitting)}")
-    return tuple(names) or tuple(name for name in own if name != "types")
+    return tuple(names) or tuple(name for name in default_metrics if name != "types")
 
 
 def entities(scheme: TagScheme, tags: np.ndarray, strict: bool = False) -> np.ndarray:
@@ -56,10 +56,10 @@ def entities(scheme: TagScheme, tags: np.ndarray, strict: bool = False) -> np.nd
     last = np.flatnonzero(inside & ~np.append(goes_on[1:], False))
     if strict:
         if scheme.name == "IOB":
-            whole = kinds[starts] == BEGIN
+            is_valid = kinds[starts] == BEGIN
         else:
-            whole = (kinds[starts] == SINGLE) | (kinds[starts] == BEGIN) & (kinds[last] == END)
-        starts, last = starts[whole], last[whole]
+            is_valid = (kinds[starts] == SINGLE) | (kinds[starts] == BEGIN) & (kinds[last] == END)
+        starts, last = starts[is_valid], last[is_valid]
     return np.stack([starts, last + 1, types[starts]], axis=1).astype(np.int32)
 
 
@@ -67,8 +67,8 @@ def both(
     scheme: TagScheme, tags: np.ndarray, predicted: np.ndarray, strict: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the gold and the predicted entities (see `entities`); words with a tag of -1 are outside in both."""
-    true, found = (entities(scheme, np.where(tags >= 0, side, -1), strict) for side in (tags, predicted))
-    return true, found
+    gold, guessed = (entities(scheme, np.where(tags >= 0, side, -1), strict) for side in (tags, predicted))
+    return gold, guessed
 
 
 def tagging_scores(
@@ -84,9 +84,9 @@ def tagging_scores(
         predicted: predicted classes, int `[n]`.
         strict: as for `entities`.
     """
-    if added := [name for name in metrics if name in metrics_of("tags")]:
-        own = tagging_scores([name for name in metrics if name not in added], names, tags, predicted, strict)
-        return own | measure("tags", added, *(_sentences(side, tags, names) for side in (tags, predicted)))
+    if others := [name for name in metrics if name in metrics_of("tags")]:
+        ours = tagging_scores([name for name in metrics if name not in others], names, tags, predicted, strict)
+        return ours | measure("tags", others, *(_sentences(side, tags, names) for side in (tags, predicted)))
     words = tags >= 0
     accuracy = float(np.mean(tags[words] == predicted[words])) if words.any() else 0.0
     scheme = read_scheme(names)
@@ -96,10 +96,10 @@ def tagging_scores(
             sides = (tags[words & (tags == predicted)], predicted[words], tags[words])
             result |= _of_types(names, [np.bincount(side, minlength=len(names)) for side in sides])
         return result
-    true, found = both(scheme, tags, predicted, strict)
+    gold, guessed = both(scheme, tags, predicted, strict)
     of_type = len(scheme.type_names)
-    right = found[np.isin(_keys(found, len(tags), of_type), _keys(true, len(tags), of_type))]
-    counts = [np.bincount(part[:, 2], minlength=of_type) for part in (right, found, true)]
+    right = guessed[np.isin(_keys(guessed, len(tags), of_type), _keys(gold, len(tags), of_type))]
+    counts = [np.bincount(part[:, 2], minlength=of_type) for part in (right, guessed, gold)]
     return _of_counts(metrics, scheme.type_names, counts, accuracy)
 
 
@@ -109,7 +109,9 @@ def _sentences(side: np.ndarray, tags: np.ndarray, names: Sequence[str]) -> list
     return [[names[i] for i in part.tolist() if i >= 0] for part in (parts[0], *(part[1:] for part in parts[1:]))]
 
 
-def span_scores(metrics: Sequence[str], names: Sequence[str], true: np.ndarray, found: np.ndarray) -> dict[str, float]:
+def span_scores(
+    metrics: Sequence[str], names: Sequence[str], gold: np.ndarray, predicted: np.ndarray
+) -> dict[str, float]:
     """Return metrics of predicted spans; a ratio of 0 / 0 is 0.
 
     Args:
@@ -117,10 +119,10 @@ def span_scores(metrics: Sequence[str], names: Sequence[str], true: np.ndarray, 
         names: names of the types.
         true, found: gold and predicted spans, int `[m, 4]`: text, first word, word after the last, type; each once.
     """
-    gold = {tuple(span) for span in true.tolist()}
-    right = np.array([tuple(span) in gold for span in found.tolist()], np.bool_)
+    gold_set = {tuple(span) for span in gold.tolist()}
+    right = np.array([tuple(span) in gold_set for span in predicted.tolist()], np.bool_)
     return _of_counts(
-        metrics, names, [np.bincount(part[:, 3], minlength=len(names)) for part in (found[right], found, true)]
+        metrics, names, [np.bincount(part[:, 3], minlength=len(names)) for part in (predicted[right], predicted, gold)]
     )
 
 
@@ -155,8 +157,8 @@ def relation_scores(
         labels: gold classes, int `[n]`, or 0 and 1 `[n, C]`.
         predicted: predicted classes, likewise.
     """
-    added = measure("relations", metrics, labels, predicted)
-    metrics = [name for name in metrics if name not in added]
+    registered_scores = measure("relations", metrics, labels, predicted)
+    metrics = [name for name in metrics if name not in registered_scores]
     if labels.ndim == 1:
         accuracy = float(np.mean(labels == predicted))
         sides = (predicted[labels == predicted], predicted, labels)
@@ -167,7 +169,7 @@ def relation_scores(
         counts = [side.sum(axis=0) for side in (labels & predicted, predicted, labels)]
     relations = [i for i, name in enumerate(names) if name != null]
     counts = [count[relations] for count in counts]
-    return _of_counts(metrics, [names[i] for i in relations], counts, accuracy) | added
+    return _of_counts(metrics, [names[i] for i in relations], counts, accuracy) | registered_scores
 
 
 def _of_counts(
@@ -179,9 +181,9 @@ def _of_counts(
     return result | (_of_types(names, counts) if "types" in metrics else {})
 
 
-def _keys(found: np.ndarray, length: int, num_types: int) -> np.ndarray:
+def _keys(entity_array: np.ndarray, length: int, num_types: int) -> np.ndarray:
     """Map each entity [m, 3] to a unique number."""
-    start, stop, kind = found.astype(np.int64).T
+    start, stop, kind = entity_array.astype(np.int64).T
     return (start * (length + 1) + stop) * num_types + kind
 
 
@@ -193,6 +195,6 @@ def _of_types(names: Sequence[str], counts: Sequence[np.ndarray]) -> dict[str, f
     return result
 
 
-def _ratios(right: int, found: int, true: int) -> dict[str, float]:
-    precision, recall = right / max(found, 1), right / max(true, 1)
-    return {"f1": 2 * right / max(found + true, 1), "precision": precision, "recall": recall}
+def _ratios(num_right: int, num_predicted: int, num_gold: int) -> dict[str, float]:
+    precision, recall = num_right / max(num_predicted, 1), num_right / max(num_gold, 1)
+    return {"f1": 2 * num_right / max(num_predicted + num_gold, 1), "precision": precision, "recall": recall}

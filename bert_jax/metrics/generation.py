@@ -24,12 +24,12 @@ def choose_text_metrics(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InputError: a name is not known, or its package is not installed.
     """
-    added = metrics_of("texts")
+    registered = metrics_of("texts")
     for name in names:
-        if name in added:
+        if name in registered:
             continue
         if name not in _PACKAGES:
-            fitting = (*TEXT_METRICS, *added)
+            fitting = (*TEXT_METRICS, *registered)
             raise InputError(f"metrics: {name!r} is not a metric of texts{did_you_mean(name, fitting)}")
         if not _is_installed(_PACKAGES[name]):
             distribution = _PACKAGES[name].replace("_", "-")
@@ -73,8 +73,8 @@ def text_scores(
             scores[name] = float(corpus(list(written), [list(references)]).score)
     if rouge := [name for name in _ROUGE if name in names]:
         scorer: Any = importlib.import_module("rouge_score.rouge_scorer").RougeScorer(rouge, use_stemmer=True)
-        found = [scorer.score(other, text) for text, other in zip(written, references, strict=True)]
-        scores |= {name: sum(each[name].fmeasure for each in found) / len(found) for name in rouge}
+        rouge_scores = [scorer.score(other, text) for text, other in zip(written, references, strict=True)]
+        scores |= {name: sum(each[name].fmeasure for each in rouge_scores) / len(rouge_scores) for name in rouge}
     return {name: scores[name] for name in names}
 
 

@@ -25,25 +25,25 @@ def retrieval_ranks(queries: np.ndarray, documents: np.ndarray, similarity: str 
     return ranks_among(lambda rows: compare(similarity, queries[rows], among), np.arange(len(queries)))
 
 
-def ranks_among(compare: Callable[[slice], np.ndarray], own: np.ndarray, *, relative: bool = False) -> np.ndarray:
+def ranks_among(compare: Callable[[slice], np.ndarray], relevant: np.ndarray, *, relative: bool = False) -> np.ndarray:
     """Return the rank, from 1, of each query's own document among all M documents; ties get their mean rank.
 
     Args:
         compare: function from rows of queries to their scores with all documents, `[rows, M]`.
-        own: int `[n]`, the number of each query's own document.
+        relevant: int `[n]`, the number of each query's own document.
         relative: whether the tolerance of ties, 1e-6, is multiplied by scores above 1.
 
     Returns:
         float64 `[n]`.
     """
-    ranks = np.empty(len(own))
-    for start in range(0, len(own), _ROWS):
+    ranks = np.empty(len(relevant))
+    for start in range(0, len(relevant), _ROWS):
         rows = slice(start, start + _ROWS)
         scores = compare(rows)
-        of_own = scores[np.arange(len(scores)), own[rows]][:, None]
+        of_relevant = scores[np.arange(len(scores)), relevant[rows]][:, None]
         # With the tolerance equal texts tie even if they were in different batches.
-        tolerance = 1e-6 * (np.maximum(np.abs(of_own), 1) if relative else 1)
-        above, equal = scores > of_own + tolerance, np.abs(scores - of_own) <= tolerance
+        tolerance = 1e-6 * (np.maximum(np.abs(of_relevant), 1) if relative else 1)
+        above, equal = scores > of_relevant + tolerance, np.abs(scores - of_relevant) <= tolerance
         ranks[rows] = 1 + above.sum(1) + (equal.sum(1) - 1) / 2
     return ranks
 

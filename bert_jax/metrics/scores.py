@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.metrics import measure, metrics_of, usual_metrics
+from bert_jax.metrics import default_metrics, measure, metrics_of
 
 
 def accuracy(labels: np.ndarray, predicted: np.ndarray) -> float:
@@ -28,9 +28,9 @@ def matthews(labels: np.ndarray, predicted: np.ndarray) -> float:
     """
     classes = int(max(labels.max(), predicted.max())) + 1
     table = np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes).astype(float)
-    true, guessed, total = table.sum(1), table.sum(0), table.sum()
-    spread = (total**2 - true @ true) * (total**2 - guessed @ guessed)
-    return float((np.trace(table) * total - true @ guessed) / np.sqrt(spread)) if spread else 0.0
+    label_counts, predicted_counts, total = table.sum(1), table.sum(0), table.sum()
+    spread = (total**2 - label_counts @ label_counts) * (total**2 - predicted_counts @ predicted_counts)
+    return float((np.trace(table) * total - label_counts @ predicted_counts) / np.sqrt(spread)) if spread else 0.0
 
 
 def all_right(labels: np.ndarray, predicted: np.ndarray) -> float:
@@ -44,8 +44,8 @@ def class_f1(labels: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.
         counts = [(side > 0).sum(0) for side in (labels, predicted, (labels > 0) & (predicted > 0))]
     else:
         classes = np.unique(np.concatenate([labels, predicted]))
-        found = (labels, predicted, labels[labels == predicted])
-        counts = [(side[:, None] == classes).sum(0) for side in found]
+        sides = (labels, predicted, labels[labels == predicted])
+        counts = [(side[:, None] == classes).sum(0) for side in sides]
     true, guessed, both = counts
     return 2 * both / np.maximum(true + guessed, 1), true
 
@@ -105,7 +105,7 @@ def choose_metrics(
             raise InputError(f"data.metrics: {name!r} is not a metric of {task}{did_you_mean(name, fitting)}")
     if best and best not in fitting:
         raise InputError(f"config.best_metric: {best!r} is not measured{did_you_mean(best, fitting)}")
-    chosen = tuple(names) or usual_metrics(kind)
+    chosen = tuple(names) or default_metrics(kind)
     return chosen if not best or best in chosen else (*chosen, best)
 
 

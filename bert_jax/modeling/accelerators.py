@@ -14,12 +14,12 @@ from bert_jax.sharding import device_share, mapped
 
 if TYPE_CHECKING:
     from bert_jax.modeling.kernels import fused, splash
-else:  # a program uses one of them, or none
+else:  # imported on first use: a program uses at most one of them
     fused = LazyModule("bert_jax.modeling.kernels.fused")
     splash = LazyModule("bert_jax.modeling.kernels.splash")
 
-_AMPERE = 8  # the compute capability from which on GPUs have cuDNN's flash attention
-_WIDEST_HEAD = 128  # that it supports on all of them
+_AMPERE = 8  # lowest compute capability with cuDNN's flash attention
+_WIDEST_HEAD = 128  # widest head that it supports on all these GPUs
 
 
 def unfit_sizes(backend: str, config: BertConfig, compute: Compute, length: int, longest: int | None) -> str | None:
@@ -96,7 +96,7 @@ def by_cudnn(mask: AttentionMask, query: jax.Array, key: jax.Array, value: jax.A
     """Compute attention on a GPU by cuDNN, `[B, S, N, H]` as each argument."""
     length = query.shape[1]
     seen = mask.seen(length)
-    if seen is not None:  # which cuDNN reads for each query
+    if seen is not None:  # cuDNN needs a mask row for each query
         seen = jnp.broadcast_to(seen, (*seen.shape[:2], length, length))
     query, key, value = (x.astype(compute.dtype) for x in (query, key, value))
     return jax.nn.dot_product_attention(query, key, value, mask=seen, implementation="cudnn")

@@ -15,7 +15,7 @@ from bert_jax.modeling.dropout import dropout
 from bert_jax.modeling.layers import Dense, LayerNorm
 from bert_jax.sharding import constrain
 
-DropoutKeys = tuple[jax.Array | None, jax.Array | None]  # of attention probabilities, and of the output
+DropoutKeys = tuple[jax.Array | None, jax.Array | None]  # keys for dropout of probabilities and of the output
 
 
 class SelfAttention(nnx.Module, KindOfAttention):
@@ -73,7 +73,7 @@ class SelfAttention(nnx.Module, KindOfAttention):
         """
         pre = self.config.norms.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x
-        if skip_norm is not None:  # of the first layer, whose input the embeddings have normalised
+        if skip_norm is not None:  # the embeddings have normalised the first layer's input
             normed = jnp.where(skip_norm, x, normed)
         of_keys, of_values = (normed, normed) if sources is None else sources
         queries = of_keys if plan.query_positions is None else plan.query_positions.of(of_keys)
@@ -96,7 +96,7 @@ class SelfAttention(nnx.Module, KindOfAttention):
 def attention_projections(
     config: BertConfig, rngs: nnx.Rngs
 ) -> tuple[functools.partial[Dense], functools.partial[Dense]]:
-    """Return what makes the dense layers of queries and values, and of keys, from their widths."""
+    """Return two constructors of dense layers: for queries and values, and for keys."""
     has_bias, has_key_bias = config.attention.has_bias
     dense = functools.partial(Dense, config, use_bias=has_bias, rngs=rngs)
     return dense, functools.partial(dense, use_bias=has_key_bias)

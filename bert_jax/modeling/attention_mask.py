@@ -77,13 +77,13 @@ class AttentionMask:
         """
         length, count = x.shape[1], 2 * reach + 1
         padded = jnp.pad(x, ((0, 0), (reach, reach), (0, 0)))
-        found = [jax.lax.slice_in_dim(padded, i, i + length, axis=1) for i in range(count)]
+        neighbours = [jax.lax.slice_in_dim(padded, i, i + length, axis=1) for i in range(count)]
         if self.key_ids is None:
-            return found
+            return neighbours
         queries, keys = self.ids(*x.shape[:2])
         keys = jnp.pad(keys, ((0, 0), (reach, reach)))
         seen = [jax.lax.slice_in_dim(keys, i, i + length, axis=1) == queries for i in range(count)]
-        return [jnp.where(shown[..., None], state, 0) for shown, state in zip(seen, found, strict=True)]
+        return [jnp.where(shown[..., None], state, 0) for shown, state in zip(seen, neighbours, strict=True)]
 
     def ids(self, batch: int, length: int) -> tuple[jax.Array, jax.Array]:
         """Return the ids of queries and of keys, both `[B, S]` int32."""

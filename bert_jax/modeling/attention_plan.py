@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bert_jax.modeling import accelerators
     from bert_jax.modeling.inputs import Inputs
     from bert_jax.modeling.kernels import local
-else:  # most programs use none of them
+else:  # imported on first use, as most programs use none of them
     accelerators = LazyModule("bert_jax.modeling.accelerators")
     local = LazyModule("bert_jax.modeling.kernels.local")
 
@@ -34,7 +34,7 @@ class AttentionPlan:
         mask: the attention mask.
         bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
             `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
-        added: what a kind of attention uses beside these, a tree of arrays: `KindOfAttention.planned` adds it, or a
+        extra: what a kind of attention uses beside these, a tree of arrays: `KindOfAttention.planned` adds it, or a
             `bert_jax.modeling.stack.Beside`.
         query_positions: the P query positions; None means all positions. With P positions, `bias` is
             `[B or 1, N or 1, 1 or P, S]`.
@@ -43,7 +43,7 @@ class AttentionPlan:
     backend: str = dataclasses.field(metadata={"static": True})
     mask: AttentionMask
     bias: jax.Array | None
-    added: Any = None
+    extra: Any = None
     query_positions: Positions | None = None
 
     def only(self, positions: Positions) -> "AttentionPlan":
@@ -57,11 +57,11 @@ class AttentionPlan:
 
 
 class KindOfAttention:
-    """What attention of a kind has to say of its mask and plan, before there is a module; here that of BERT."""
+    """The changes that a kind of attention makes to mask and plan before a module exists; BERT's makes none."""
 
     @staticmethod
     def mask_of(mask: AttentionMask, config: BertConfig, head: str, inputs: "Inputs") -> AttentionMask:
-        """Return the mask of a forward pass, with what this kind adds to it."""
+        """Return the mask of a forward pass, as this kind of attention changes it."""
         return mask
 
     @staticmethod
@@ -71,12 +71,12 @@ class KindOfAttention:
 
     @staticmethod
     def longest_fused(compute: Compute) -> int | None:
-        """Return the greatest length that the backend fused has room for; None = that of attention to all tokens."""
+        """Return the longest sequence of the backend fused; None = as for attention to all tokens."""
         return None
 
     @staticmethod
     def planned(plan: AttentionPlan, config: BertConfig, length: int, maps: bool) -> AttentionPlan:
-        """Return a plan, still without a bias, with what this kind changes in it."""
+        """Return a plan, still without a bias, as this kind of attention changes it."""
         return plan
 
 

@@ -26,7 +26,7 @@ from bert_jax.sharding import constrain
 if TYPE_CHECKING:
     from bert_jax.modeling import accelerators
     from bert_jax.modeling.kernels import local
-else:  # most programs use none of them
+else:  # imported on first use, as most programs use none of them
     accelerators = LazyModule("bert_jax.modeling.accelerators")
     local = LazyModule("bert_jax.modeling.kernels.local")
 
@@ -68,7 +68,7 @@ def attend(
 
 
 def random_words(config: BertConfig, batch: int, dropout_key: jax.Array | None) -> jax.Array | None:
-    """Return what the dropout of attention probabilities is drawn from, `[B, N, 2]` uint32; None without dropout."""
+    """Return the random words for dropout of attention probabilities, `[B, N, 2]` uint32; None without dropout."""
     if dropout_key is None or config.attention_probs_dropout_prob == 0:
         return None
     words = jax.random.bits(dropout_key, (batch, config.num_attention_heads, 2), jnp.uint32)
@@ -89,10 +89,10 @@ def merge_heads(context: jax.Array) -> jax.Array:
 def by_xla(
     plan: AttentionPlan,
     query: jax.Array,  # [B, N, S, H], as are the next two; or [B, N, P, H]
-    key: jax.Array,  # N or fewer heads
+    key: jax.Array,  # key and value may have fewer than N heads
     value: jax.Array,
     config: BertConfig,
-    words: jax.Array | None,  # of `random_words`
+    words: jax.Array | None,  # the result of `random_words`
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array]:
     """Return context `[B, N, S or P, H]` and probabilities `[B, N, S or P, S]`."""

@@ -10,7 +10,7 @@ from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs, Read, first_
 
 
 class SequenceClassifier(Head):
-    """The class of a text, from the pooler's output or a summary of the head's own."""
+    """Sequence classification: logits from the pooler's output, or from a dense layer of the head's own."""
 
     name = "sequence_classification"
 
@@ -30,7 +30,7 @@ class SequenceClassifier(Head):
         return encoded.pool(logits, ("mean",)) if self._is_late(encoded) else logits
 
     def summary(self, encoded: HeadInputs, dropout_key: jax.Array | None) -> jax.Array:
-        """Return what `classify` reads: `[B, D]`, or `[B, M, D]` with `cls_positions`; `[B, S, D]` if it is late."""
+        """Return the input of `classify`: `[B, D]`, or `[B, M, D]` with `cls_positions`; `[B, S, D]` if it is late."""
         if not hasattr(encoded.module, "summary"):
             assert encoded.pooled is not None
             return encoded.pooled
@@ -53,7 +53,7 @@ class SequenceClassifier(Head):
 
 
 class MultipleChoice(SequenceClassifier):
-    """Which of K texts answers: the logit of each."""
+    """Multiple choice: a logit for each of K texts."""
 
     name = "multiple_choice"
 
@@ -66,7 +66,7 @@ class MultipleChoice(SequenceClassifier):
 
 
 class TokenClassifier(Head):
-    """The class of each token."""
+    """Token classification: logits of the classes of each token."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"classifier": Dense(config, config.hidden_size, config.num_labels, rngs=rngs)}
@@ -76,7 +76,7 @@ class TokenClassifier(Head):
 
 
 class SpanHead(Head):
-    """Where the answer to a question begins and ends."""
+    """Question answering: logits of the start and the end of the answer."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"qa_outputs": Dense(config, config.hidden_size, 2, rngs=rngs)}
@@ -89,5 +89,5 @@ class SpanHead(Head):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def states(self, encoded: HeadInputs, x: jax.Array) -> jax.Array:
-        """Return what the logits are a product of, `[B, S, D] -> [B, S, D]`."""
+        """Return the input of the output layer, `[B, S, D] -> [B, S, D]`."""
         return x

@@ -17,7 +17,7 @@ REMATS = ("none", "dots", "full")
 ATTENTIONS = ("auto", "xla", "fused", "splash", "cudnn")
 
 # Names of arrays that remat `dots` keeps, as it keeps matrix products.
-CONTEXT = "context"  # attention's output
+CONTEXT = "context"  # output of attention
 GATHERED = "gathered"  # a layer's weights, gathered from all devices
 
 

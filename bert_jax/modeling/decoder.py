@@ -30,12 +30,12 @@ class DecodingCache(NamedTuple):
     """Keys and values that `decode_step` reads, of all layers.
 
     Attributes:
-        own: of the decoder's tokens so far, `[L, R, T, A]` each; R = B, or B * K with K beams.
+        target: of the decoder's tokens so far, `[L, R, T, A]` each; R = B, or B * K with K beams.
         source: of the encoder's states, `[L, B, S, A]` each.
         source_bias: bias of the scores of cross-attention, `[B, 1, 1, S]`, or None.
     """
 
-    own: KeysValues
+    target: KeysValues
     source: KeysValues
     source_bias: jax.Array | None
 
@@ -89,7 +89,7 @@ def output_logits(bert: Bert, params: Params, x: jax.Array) -> jax.Array:
 def output_losses(
     bert: Bert, params: Params, x: jax.Array, labels: jax.Array, label_smoothing: float
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the losses of labels without ever holding all logits.
+    """Return the losses of labels, without the logits of all positions in memory at once.
 
     With smoothing e, the loss is (1 - e) times the cross entropy of the label, plus e times the mean of the cross
     entropies of all tokens. It differs from the plain one by e * (logit of the label - mean of the logits).
@@ -149,32 +149,32 @@ def decode_step(
     if config.positions.position_offset:  # as in RoBERTa: padding takes the row before the first position
         places = jnp.where(tokens == config.pad_token_id, -1, places)
     x = module.embeddings(Inputs(tokens[:, None], position_ids=places[:, None]), AttentionMask(), None, compute)
-    length = cache.own[0].shape[2]
+    length = cache.target[0].shape[2]
     seen = jnp.where(jnp.arange(length) <= step, 0.0, MASKED).astype(jnp.float32)[None, None, None]
     plan = AttentionPlan("xla", AttentionMask(), seen)
     stacked, merge = _layers(module)
     texts = cache.source[0].shape[1]
 
     def run(carry: tuple[jax.Array, KeysValues], of_layer: Any) -> tuple[tuple[jax.Array, KeysValues], None]:
-        (x, own), (leaves, number, source) = carry, of_layer
+        (x, target), (leaves, number, source) = carry, of_layer
         layer, cross = merge(leaves)
         block = layer.attention
         query, *new = (dense(x, compute) for dense in (block.query, block.key, block.value))
         key, value = (
             jax.lax.dynamic_update_slice(kept, more[None].astype(kept.dtype), (number, 0, step, 0))
-            for kept, more in zip(own, new, strict=True)
+            for kept, more in zip(target, new, strict=True)
         )
-        of_layer_own = tuple(jax.lax.dynamic_index_in_dim(kept, number, keepdims=False) for kept in (key, value))
-        context, _ = attend(plan, split_heads((query, *of_layer_own), config), config, None, compute)
+        of_layer_target = tuple(jax.lax.dynamic_index_in_dim(kept, number, keepdims=False) for kept in (key, value))
+        context, _ = attend(plan, split_heads((query, *of_layer_target), config), config, None, compute)
         x = block.layer_norm(x + block.output(context, compute))
         beams = x.reshape(texts, -1, x.shape[-1])  # the beams of a text are queries to the same keys
         x = cross(beams, source, cache.source_bias, (None, None), compute).reshape(x.shape)
         return (layer.mlp(x, None, compute), (key, value)), None
 
     numbers = jnp.arange(config.num_hidden_layers)
-    (x, own), _ = jax.lax.scan(run, (x, cache.own), (stacked, numbers, cache.source))
+    (x, target), _ = jax.lax.scan(run, (x, cache.target), (stacked, numbers, cache.source))
     logits = module.mlm.logits(x[:, 0], module.embeddings.word_embeddings.table(), compute)
-    return logits, cache._replace(own=own)
+    return logits, cache._replace(target=target)
 
 
 def _layers(module: Any) -> tuple[tuple[Any, ...], Callable[[tuple[Any, ...]], _Layer]]:

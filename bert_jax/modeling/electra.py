@@ -72,9 +72,9 @@ class Electra:
             known = did_you_mean(self.embedding_sharing, EMBEDDING_SHARINGS)
             raise InputError(f"embedding_sharing {self.embedding_sharing!r} is not known{known}")
         for name in ("vocab_size", "embedding_width", "max_position_embeddings", "type_vocab_size"):
-            expected, found = getattr(self.config, name), getattr(self.generator_config, name)
-            if expected != found:
-                raise InputError(f"the generator's {name}: expected the discriminator's, {expected}, found {found}")
+            expected, actual = getattr(self.config, name), getattr(self.generator_config, name)
+            if expected != actual:
+                raise InputError(f"the generator's {name}: expected the discriminator's, {expected}, found {actual}")
 
     @property
     def discriminator(self) -> Bert:
@@ -106,13 +106,13 @@ class Electra:
         """
         if self.embedding_sharing == "gdes":
             tables = self._tables(generator)
-            own = {name: part for name, part in discriminator["embeddings"].items() if name in tables}
-            differences = jax.tree.map(lambda x, y: x - y, own, tables)
+            shared = {name: part for name, part in discriminator["embeddings"].items() if name in tables}
+            differences = jax.tree.map(lambda x, y: x - y, shared, tables)
             discriminator = {**discriminator, "embeddings": {**discriminator["embeddings"], **differences}}
         if self.embedding_sharing == "es":
-            own = {name: part for name, part in generator["embeddings"].items() if name in self._not_shared}
+            unshared = {name: part for name, part in generator["embeddings"].items() if name in self._not_shared}
             others = {name: part for name, part in generator.items() if name != "embeddings"}
-            generator = others | ({"embeddings": own} if own else {})
+            generator = others | ({"embeddings": unshared} if unshared else {})
         return {"discriminator": discriminator, "generator": generator}
 
     def generator_params(self, params: Params) -> Params:
@@ -122,8 +122,8 @@ class Electra:
             return generator
         of_both = params["discriminator"]["embeddings"]
         shared = {name: part for name, part in of_both.items() if name not in self._not_shared}
-        own = params["generator"].get("embeddings", {})
-        return {**params["generator"], "embeddings": {**shared, **own}}
+        own_embeddings = params["generator"].get("embeddings", {})
+        return {**params["generator"], "embeddings": {**shared, **own_embeddings}}
 
     def discriminator_params(self, params: Params) -> Params:
         """Return the discriminator's parameters as a canonical tree, without a gradient in those of the generator."""
@@ -131,8 +131,8 @@ class Electra:
         if self.embedding_sharing != "gdes":
             return discriminator
         tables = self._tables(params["generator"])
-        own = {name: discriminator["embeddings"][name] for name in tables}
-        sums = jax.tree.map(lambda x, y: x + jax.lax.stop_gradient(y), own, tables)
+        own_tables = {name: discriminator["embeddings"][name] for name in tables}
+        sums = jax.tree.map(lambda x, y: x + jax.lax.stop_gradient(y), own_tables, tables)
         return {**discriminator, "embeddings": {**discriminator["embeddings"], **sums}}
 
     @property

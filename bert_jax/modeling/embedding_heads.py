@@ -25,7 +25,7 @@ class _Projection(nnx.Module):
     """The parameters of one of `config.embedding_layers`: a LayerNorm, or a dense layer with optional residual."""
 
     def __init__(self, config: BertConfig, layer: EmbeddingLayer, *, rngs: nnx.Rngs):
-        if layer.kind == "layer_norm":  # with PyTorch's defaults, unlike the encoder's
+        if layer.kind == "layer_norm":  # uses PyTorch's default epsilon, unlike the encoder's LayerNorms
             plain = config.replace(norm="layer_norm", norm_bias=True, layer_norm_eps=1e-5)
             self.layer_norm = LayerNorm(plain, layer.features)
             return

@@ -44,8 +44,8 @@ class Embeddings(nnx.Module):
     ) -> jax.Array:
         """Return the embeddings `[B, S, D]`."""
         x = self.words(inputs.input_ids, mask, compute)
-        for added in self.added(inputs):
-            x += added
+        for embedding in self.added_embeddings(inputs):
+            x += embedding
         x = self.before_norm(x, compute)
         if hasattr(self, "layer_norm"):
             x = self.layer_norm(x)
@@ -56,7 +56,7 @@ class Embeddings(nnx.Module):
         """Return the embeddings of words, `[B, S] -> [B, S, E]`."""
         return constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
 
-    def added(self, inputs: Inputs) -> Iterator[jax.Array]:
+    def added_embeddings(self, inputs: Inputs) -> Iterator[jax.Array]:
         """Yield what is added to the embeddings of words, each `[B or 1, S or 1, E]` or with fewer axes."""
         if self.config.positions.kind == "sinusoidal":
             width = self.config.embeddings.added_width(self.config.hidden_size)
@@ -78,11 +78,11 @@ class Embeddings(nnx.Module):
         return table[jnp.cumsum(is_token, axis=1) * is_token + offset - 1]
 
     def before_norm(self, x: jax.Array, compute: Compute) -> jax.Array:
-        """Return what the LayerNorm reads."""
+        """Return the input of the LayerNorm."""
         return x
 
     def after_dropout(self, x: jax.Array, compute: Compute) -> jax.Array:
-        """Return what the encoder reads."""
+        """Return the input of the encoder."""
         return x
 
 

@@ -48,7 +48,7 @@ class Encoder(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        plans: dict[int | None, AttentionPlan],  # of the layers with each window
+        plans: dict[int | None, AttentionPlan],  # window -> the plan of the layers with it
         dropout_key: jax.Array | None,
         compute: Compute,
         options: Options,

@@ -72,8 +72,8 @@ class EncoderDecoder:
             raise InputError(f"decoder: expected one of the families {expected}, found {self.decoder_config.family}")
         values = self.decoder_config.settings() | self.decoder_config.parts
         for name, value in _FIXED:
-            if (found := values.get(name)) != value and (found or value):
-                raise InputError(f"decoder: {name}: expected {value}, found {found}")
+            if (decoder_value := values.get(name)) != value and (decoder_value or value):
+                raise InputError(f"decoder: {name}: expected {value}, found {decoder_value}")
         if self.config.quantization is not None:
             raise InputError("encoder: quantization: expected None in an encoder-decoder, found a quantized model")
 
@@ -170,9 +170,9 @@ class EncoderDecoder:
 
         keys: Any = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         states = self.encode(params, input_ids, attention_mask, keys[0])
-        own = params["decoder"]
-        x = decoder.decode(self.decoder, own, states, attention_mask, decoder_input_ids, keys[1])
+        decoder_params = params["decoder"]
+        x = decoder.decode(self.decoder, decoder_params, states, attention_mask, decoder_input_ids, keys[1])
         if labels is None:
-            return EncoderDecoderOutput(decoder.output_logits(self.decoder, own, x))
-        losses, plain, right = decoder.output_losses(self.decoder, own, x, labels, label_smoothing)
+            return EncoderDecoderOutput(decoder.output_logits(self.decoder, decoder_params, x))
+        losses, plain, right = decoder.output_losses(self.decoder, decoder_params, x, labels, label_smoothing)
         return EncoderDecoderOutput(losses=losses, cross_entropies=plain, correct=right)

@@ -16,7 +16,7 @@ from bert_jax.sharding import constrain
 
 
 class EncoderLayer(nnx.Module):
-    """One transformer layer: an attention block, and a feed-forward block, `mlp`, or what `make_last_block` makes."""
+    """One transformer layer: an attention block, then a feed-forward block `mlp`, or the block of `make_last_block`."""
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs, make_last_block: Callable[..., nnx.Module] | None = None):
         self.attention = attention_of(config)(config, rngs=rngs)
@@ -44,7 +44,7 @@ class EncoderLayer(nnx.Module):
         return constrained(self.mlp(x, keys[2], compute, plan.query_positions), plan), probabilities, projected
 
     def before_last_block(self, x: jax.Array, compute: Compute, at: Positions | None) -> jax.Array:
-        """Return what the last block reads: the output of attention, or of further blocks."""
+        """Return the input of the last block: the output of attention, or of further blocks."""
         return x
 
 

@@ -13,10 +13,10 @@ from bert_jax.modeling.compute import GATHERED, Compute
 
 if TYPE_CHECKING:
     from bert_jax import parameter_sharding
-else:  # only parameters on a mesh need its table
+else:  # imported on first use: only parameters on a mesh need its table
     parameter_sharding = LazyModule("bert_jax.parameter_sharding")
 
-KERNELS = r"(?<!router)/kernel"  # of an encoder layer; experts are routed in float32
+KERNELS = r"(?<!router)/kernel"  # kernels of an encoder layer; experts are routed in float32
 TABLES = r"(word_embeddings|mlm/decoder)/embedding"
 
 
@@ -30,7 +30,7 @@ def exchanged(params: Any, pattern: str, compute: Compute) -> Any:
         return params
 
     def exchange(path: Any, leaf: jax.Array) -> jax.Array:
-        path = path[:-1] if getattr(path[-1], "name", "") == "value" else path  # a layer of NNX
+        path = path[:-1] if getattr(path[-1], "name", "") == "value" else path  # paths of NNX end in `value`
         if re.search(f"{pattern}$", parameter_sharding.parameter_name(path)):
             axes = parameter_sharding.logical_axes(path, leaf.ndim)
             leaf = checkpoint_name(sharding.gather(leaf.astype(compute.reduce_dtype), axes), GATHERED)

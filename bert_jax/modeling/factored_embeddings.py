@@ -23,7 +23,7 @@ class FactoredEmbeddings(Embeddings):
 
     @property
     def read_width(self) -> int:
-        """Return the width of what the dense layer reads."""
+        """Return the input width of the dense layer."""
         return self.config.embedding_width
 
     def projected(self, x: jax.Array, compute: Compute) -> jax.Array:

@@ -34,7 +34,7 @@ class FeedForward(nnx.Module):
         """Make further projections to the width `F`, in kinds of blocks that have them."""
 
     def inner(self, x: jax.Array, compute: Compute) -> jax.Array:
-        """Return what `down` projects: `[B, S, D] -> [B, S, F]`, where F is `intermediate_size`."""
+        """Return the input of `down`: `[B, S, D] -> [B, S, F]`, where F is `intermediate_size`."""
         return ACTIVATIONS[self.config.hidden_act](constrain(self.up(x, compute), "batch", None, "mlp"))
 
     def __call__(

@@ -68,7 +68,7 @@ def apply(bert: ModelSpec, params: Params, inputs: Inputs, options: Options) -> 
     at, inputs = (None, inputs) if options.reads_states else _of_last_layer(bert, inputs)
     x = module.embeddings(inputs, mask, keys[0], compute)
     x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], compute, options, at, inputs.position_ids)
-    has_first = at is None or bert.head != "masked_lm"  # whose last layer may compute masked positions alone
+    has_first = at is None or bert.head != "masked_lm"  # its last layer may compute only the masked positions
     pooled = None
     if hasattr(module, "pooler") and has_first:
         pooled = module.pooler(first_tokens(x, inputs.cls_positions), compute)
@@ -120,7 +120,7 @@ def _of_last_layer(bert: ModelSpec, inputs: Inputs) -> tuple[Positions | None, I
     if read.masked and masked is not None:
         columns.append(masked)
     index = jnp.concatenate(columns, axis=1)
-    if index.shape[1] >= length:  # no gain
+    if index.shape[1] >= length:  # query positions would save nothing
         return None, inputs
     places = jnp.broadcast_to(jnp.arange(index.shape[1]), index.shape)
     return Positions(index, length), dataclasses.replace(
@@ -147,7 +147,7 @@ def _attention_plans(
 def merge_params(bert: ModelSpec, params: Params) -> _Module:
     """Return the NNX module of a model with its parameters."""
     graph, empty = _skeleton(bert.config, bert.head)
-    state = jax.tree.map(lambda leaf: leaf, empty)  # a copy, which takes the parameters
+    state = jax.tree.map(lambda leaf: leaf, empty)  # copy the state, as the parameters are set in it
     nnx.replace_by_pure_dict(state, params)
     return nnx.merge(graph, state)
 

@@ -22,7 +22,7 @@ _NO_ENTITY = -1e9  # logit of a span or a type that is padding
 
 
 class GlinerDense(Dense):
-    """A dense layer with the initial kernel of PyTorch's: uniform within one over the root of `fan_in`.
+    """A dense layer initialised as in PyTorch: uniform within 1 / sqrt(fan_in).
 
     The encoder's narrow initializer would make the signal vanish, as the head has neither LayerNorms nor residuals.
     """
@@ -66,8 +66,8 @@ class LstmCell(nnx.Module):
         def step(state: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]) -> Any:
             projected, present = inputs  # [B, 4 * hidden], [B, 1]
             hidden, cell = state
-            ingoing, forget, candidate, out = jnp.split(projected + self.recurrent(hidden, compute), 4, axis=-1)
-            new_cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(ingoing) * jnp.tanh(candidate)
+            input_gate, forget, candidate, out = jnp.split(projected + self.recurrent(hidden, compute), 4, axis=-1)
+            new_cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(input_gate) * jnp.tanh(candidate)
             new = jnp.where(present, jax.nn.sigmoid(out) * jnp.tanh(new_cell), hidden)
             return (new, jnp.where(present, new_cell, cell)), jnp.where(present, new, 0.0)
 
@@ -162,12 +162,12 @@ class GlinerHead(nnx.Module):
             inner = dropout(inner, self.config.dropout, None if key is None else jax.random.fold_in(key, width))
             return jnp.einsum("bwf,bft->bwt", inner, columns, precision=precision)
 
-        logits = jax.lax.map(jax.checkpoint(of_width), jnp.arange(most))  # one width at a time, for memory
+        logits = jax.lax.map(jax.checkpoint(of_width), jnp.arange(most))  # one width at a time, to save memory
         return jnp.moveaxis(logits, 0, 2) + constant[:, None, None]
 
 
 class ZeroShotNerHead(Head):
-    """How well each span of words fits each entity type."""
+    """Zero-shot NER: a logit for each span of words and each entity type."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         assert config.gliner is not None  # `Bert` checks it

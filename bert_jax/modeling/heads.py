@@ -13,7 +13,7 @@ from bert_jax.modeling.layers import ACTIVATIONS, Dense, Embedding, LayerNorm
 
 if TYPE_CHECKING:
     from bert_jax.modeling import losses, sparse
-else:  # of training, and of sparse embeddings
+else:  # used only by training and sparse embeddings
     losses = LazyModule("bert_jax.modeling.losses")
     sparse = LazyModule("bert_jax.modeling.sparse")
 

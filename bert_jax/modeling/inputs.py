@@ -51,7 +51,7 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a forward pass computes.
+    """Options of a forward pass: what it computes.
 
     Attributes:
         dropout_key: None means no dropout, and no random blocks of block-sparse attention.

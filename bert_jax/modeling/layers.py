@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
-    """Return the original's truncated normal, whose standard deviation is 0.88 times `initializer_range`."""
+    """Return the initializer of the original BERT: a truncated normal of deviation 0.88 * `initializer_range`."""
     return jax.nn.initializers.truncated_normal(config.initializer_range)
 
 
@@ -34,7 +34,7 @@ class Dense(nnx.Module):
     """A dense layer, `[..., in] -> [..., out]`; `quantize_module` may quantize its kernel."""
 
     PARAMETER = "kernel"  # the parameter that may be quantized
-    quantizer: "Quantizer | None" = None  # of quantization-aware training
+    quantizer: "Quantizer | None" = None  # set in quantization-aware training
 
     def __init__(
         self, config: BertConfig, features_in: int, features_out: int, *, use_bias: bool = True, rngs: nnx.Rngs
@@ -81,7 +81,7 @@ class Embedding(nnx.Module):
     """An embedding table `[rows, features]`; `quantize_module` may quantize it."""
 
     PARAMETER = "embedding"
-    quantizer: "Quantizer | None" = None  # of quantization-aware training
+    quantizer: "Quantizer | None" = None  # set in quantization-aware training
 
     def __init__(self, config: BertConfig, rows: int, features: int, *, rngs: nnx.Rngs):
         self.embedding: Any = nnx.Param(initializer(config)(rngs.params(), (rows, features), jnp.float32))

@@ -67,7 +67,7 @@ def _losses_forward(compute: Compute, x: Any, labels: Any, words: Any, table: An
 
 
 def _losses_backward(compute: Compute, residuals: tuple[jax.Array, ...], cotangents: tuple[jax.Array, ...]) -> Any:
-    x, table, bias, gradient = residuals  # the last [parts, B / parts, P, V]
+    x, table, bias, gradient = residuals  # the gradient is [parts, B / parts, P, V]
     # A token's cotangent scales its row of the small factors instead of its row of the large one.
     scale = split_rows(cotangents[0][..., None], len(gradient))
     score = functools.partial(matmul, compute=compute, transposed=True, dtype=gradient.dtype)

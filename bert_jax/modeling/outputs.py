@@ -1,4 +1,4 @@
-"""What a forward pass returns."""
+"""`BertOutput`, the output of a forward pass."""
 
 import dataclasses
 from typing import Any

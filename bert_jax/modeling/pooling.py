@@ -59,7 +59,7 @@ def _pooled(
         first: `[B, M]`, position of the first token of each pooled vector.
         origin: `[B, M]`, position from which the weights of `weightedmean` count.
     """
-    found = members.any(-1, keepdims=True)
+    has_tokens = members.any(-1, keepdims=True)
     vectors = []
     for pooling in poolings:
         match pooling:
@@ -76,8 +76,8 @@ def _pooled(
                     weights = weights * (jnp.arange(1, x.shape[1] + 1) - origin[..., None])
                 total = weights.sum(-1, keepdims=True)
                 scale = jnp.sqrt(total) if pooling == "mean_sqrt_len_tokens" else total
-                pooled = _weighted_sum(x, weights) / jnp.where(found, scale, 1.0)
-        vectors.append(jnp.where(found, pooled, 0.0))
+                pooled = _weighted_sum(x, weights) / jnp.where(has_tokens, scale, 1.0)
+        vectors.append(jnp.where(has_tokens, pooled, 0.0))
     return vectors[0] if len(vectors) == 1 else jnp.concatenate(vectors, axis=-1)
 
 

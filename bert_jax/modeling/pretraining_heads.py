@@ -8,7 +8,7 @@ from bert_jax.modeling.task_heads import Head, HeadInputs, MaskedLM, Outputs, Re
 
 
 class NextSentence(Head):
-    """Whether the second text follows the first, from the pooler's output."""
+    """Next-sentence prediction: logits from the pooler's output."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"nsp": Dense(config, config.hidden_size, 2, rngs=rngs)}
@@ -22,7 +22,7 @@ class NextSentence(Head):
 
 
 class Pretraining(Head):
-    """The two heads of pretraining."""
+    """BERT's pretraining: the masked-LM head and the next-sentence head."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return MaskedLM().build(config, rngs) | NextSentence().build(config, rngs)
@@ -31,5 +31,5 @@ class Pretraining(Head):
         return None if config.attention.sparse else Read(first=True, masked=True)
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
-        found = {"seq_relationship_logits": NextSentence()(encoded)["logits"]}
-        return MaskedLM().predict(encoded, "prediction_logits") | found
+        next_sentence = {"seq_relationship_logits": NextSentence()(encoded)["logits"]}
+        return MaskedLM().predict(encoded, "prediction_logits") | next_sentence

@@ -25,12 +25,12 @@ from bert_jax.errors import InputError
 from bert_jax.modeling.compute import Compute, matmul
 
 _Arrays = tuple[jax.Array, ...]
-_LARGEST_INT8 = 127.5  # 127 and a half: values up to it are rounded to 127
+_LARGEST_INT8 = 127.5  # values up to 127.5 are rounded to 127
 
 
 @dataclasses.dataclass(frozen=True)
 class Quantizer:
-    """Quantizes, dequantizes and multiplies the kernel of a dense layer or an embedding table.
+    """Quantizer of the kernel of a dense layer or of an embedding table.
 
     Attributes:
         quantization: the quantization of the model.
@@ -48,12 +48,12 @@ class Quantizer:
         import qwix
 
         kind = "int8" if self.table else self.quantization.kernels
-        shared = x.ndim - (1 if self.table else 2)  # the axis whose values share a scale
+        shared = x.ndim - (1 if self.table else 2)  # axis along which values share a scale
         others = tuple(axis for axis in range(x.ndim) if axis != shared)
         tiles = {shared: self.quantization.group_size} if kind == "int4" else {}
-        found = qwix.quantize(x, jnp.dtype(kind), channelwise_axes=others, tiled_axes=tiles)
-        values = {"packed": pack_int4(found.qvalue)} if kind == "int4" else {"quantized": found.qvalue}
-        values["scale"] = found.scale
+        qarray = qwix.quantize(x, jnp.dtype(kind), channelwise_axes=others, tiled_axes=tiles)
+        values = {"packed": pack_int4(qarray.qvalue)} if kind == "int4" else {"quantized": qarray.qvalue}
+        values["scale"] = qarray.scale
         if not self.table and self.quantization.inputs == "static":
             values["input_scale"] = jnp.ones((*x.shape[:-2], 1), jnp.float32)
         return values
@@ -113,8 +113,8 @@ class Quantizer:
     def _qarray(self, values: dict[str, jax.Array]) -> Any:
         import qwix
 
-        found = unpack_int4(values["packed"]) if "packed" in values else values["quantized"]
-        return qwix.QArray(found, values["scale"])
+        qvalue = unpack_int4(values["packed"]) if "packed" in values else values["quantized"]
+        return qwix.QArray(qvalue, values["scale"])
 
 
 def pack_int4(x: jax.Array) -> jax.Array:
@@ -198,18 +198,18 @@ def quantize_params(params: dict[str, Any], quantization: Quantization) -> dict[
     """
 
     def visit(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
-        found = {}
+        quantized = {}
         for name, value in tree.items():
             path = f"{prefix}{name}"
             if isinstance(value, dict):
-                found[name] = visit(value, f"{path}/")
+                quantized[name] = visit(value, f"{path}/")
             elif quantization.quantizes(path):
                 table = name == "embedding"
                 _check_groups(path, value.shape, quantization, table)
-                found[name] = _quantized(Quantizer(quantization, table), value)
+                quantized[name] = _quantized(Quantizer(quantization, table), value)
             else:
-                found[name] = value
-        return found
+                quantized[name] = value
+        return quantized
 
     return visit(params, "")
 

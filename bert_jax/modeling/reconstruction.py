@@ -74,8 +74,10 @@ def check_reconstruction(config: BertConfig) -> None:
     )  # fmt: skip
     values = config.settings() | config.parts
     for name, value in expected:
-        if (found := values.get(name)) != value and (found or value):
-            raise InputError(f"config.model.{name}: expected {value} for a decoder with the same layers, found {found}")
+        if (actual := values.get(name)) != value and (actual or value):
+            raise InputError(
+                f"config.model.{name}: expected {value} for a decoder with the same layers, found {actual}"
+            )
 
 
 def init_decoder(config: BertConfig, key: jax.Array) -> Params:
@@ -106,14 +108,15 @@ def reconstruction_losses(
     Returns:
         The losses, and 1 where a token has the greatest logit; both float32 `[B, S]`.
     """
-    module, own, config, compute = merge_params(bert, params), _merged(bert.config, decoder), bert.config, bert.compute
+    module, decoder_module = merge_params(bert, params), _merged(bert.config, decoder)
+    config, compute = bert.config, bert.compute
     keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
     x = module.embeddings(Inputs(input_ids), AttentionMask(), keys[0], compute)
     place = jnp.arange(input_ids.shape[1])
     causal = jnp.where(place[:, None] >= place, 0.0, MASKED).astype(jnp.float32)[None, None]
     plan = AttentionPlan("xla", AttentionMask(), causal)
     layer_graph, layers = nnx.split(module.encoder.layers)
-    cross_graph, blocks = nnx.split(own.cross_attention)
+    cross_graph, blocks = nnx.split(decoder_module.cross_attention)
 
     def run(x: jax.Array, stacked: tuple[Any, ...]) -> tuple[jax.Array, None]:
         layer, block = nnx.merge(layer_graph, stacked[0]), nnx.merge(cross_graph, stacked[1])
@@ -124,7 +127,7 @@ def reconstruction_losses(
 
     of_layers = None if keys[1] is None else jax.random.split(keys[1], config.num_hidden_layers)
     x, _ = jax.lax.scan(checkpointed(run, compute), x, (layers, blocks, of_layers))
-    losses, right = own.mlm.losses(x, labels, module.embeddings.word_embeddings.table(), compute)
+    losses, right = decoder_module.mlm.losses(x, labels, module.embeddings.word_embeddings.table(), compute)
     return losses, right
 
 

@@ -1,4 +1,4 @@
-"""The classes that a config and a head name; those that are not BERT's are imported by their models only."""
+"""Look up the classes that a config and a head name; classes other than BERT's are imported on first use."""
 
 from collections.abc import Callable
 
@@ -56,7 +56,7 @@ def layer_of(config: BertConfig) -> Callable[..., nnx.Module]:
 
 
 def stack_of(config: BertConfig) -> Stack:
-    """Return whose parameters the layers have."""
+    """Return the stack, which says which layers share parameters."""
     kind: type[Stack] = import_object(config.stack.builds())
     return kind()
 
@@ -74,14 +74,14 @@ def feed_forward_of(config: BertConfig) -> type[FeedForward]:
 
 
 def beside_of(config: BertConfig) -> tuple[Beside, ...]:
-    """Return what is beside the layers."""
+    """Return the encoder modules beside the layers."""
     return tuple(import_object(name)() for name in (*config.positions.beside(), *config.attention.beside()))
 
 
 def head_of(config: BertConfig, name: str) -> Head:
     """Return the head of a name."""
-    if own := config.heads.head(name):
-        kind: type[Head] = import_object(own)
+    if family_head := config.heads.head(name):
+        kind: type[Head] = import_object(family_head)
         return kind()
     if name == "sparse_embedding" and config.pooling == "lexical":
         return _HEADS["lexical"]()
@@ -89,5 +89,5 @@ def head_of(config: BertConfig, name: str) -> Head:
 
 
 def further_heads(config: BertConfig) -> tuple[Head, ...]:
-    """Return the heads that a model has beside its own."""
+    """Return the additional heads of every model of a config."""
     return tuple(import_object(name)() for name in config.heads.further_heads())

@@ -36,7 +36,7 @@ class Discriminator(nnx.Module):
 
 
 class ReplacedTokens(Head):
-    """Whether each token was replaced."""
+    """Replaced-token detection: a logit for each token."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"discriminator": Discriminator(config, rngs=rngs)}

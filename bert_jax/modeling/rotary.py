@@ -24,9 +24,9 @@ class RotaryAttention(SelfAttention):
         part, at = expect(self.config.positions, RotaryConfig), plan.query_positions
         query, key, value = super().split(projected, plan)
         pairs = part.rotary_interleaved
-        query = rotate(query, plan.added if at is None else jax.tree.map(at.of, plan.added), pairs)
-        key = rotate(key, plan.added, pairs)
-        return query, key, rotate(value, plan.added, pairs) if part.rotary_value else value
+        query = rotate(query, plan.extra if at is None else jax.tree.map(at.of, plan.extra), pairs)
+        key = rotate(key, plan.extra, pairs)
+        return query, key, rotate(value, plan.extra, pairs) if part.rotary_value else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Rotating(Beside):
             speeds = jax.lax.stop_gradient(encoder.inverse_frequencies[...])
         else:
             speeds = rotary_speeds(encoder.config.head_size, part.theta(plan.mask.window), part.rope_factor)
-        return dataclasses.replace(plan, added=rotation(length, position_ids, speeds))
+        return dataclasses.replace(plan, extra=rotation(length, position_ids, speeds))
 
 
 def rotary_speeds(size: int, theta: float, factor: float = 1.0) -> jax.Array:

@@ -37,8 +37,8 @@ def splade(
     summed, twice = "sum" in pooling, pooling.endswith("log1p")
 
     def weights(logits: jax.Array) -> jax.Array:
-        found = jnp.log1p(jax.nn.relu(logits))
-        return jnp.log1p(found) if twice else found
+        saturated = jnp.log1p(jax.nn.relu(logits))
+        return jnp.log1p(saturated) if twice else saturated
 
     @jax.checkpoint
     def part(_: None, rows: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:

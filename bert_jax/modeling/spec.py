@@ -1,4 +1,4 @@
-"""`ModelSpec`: what determines a model and its computation; `Bert` adds the methods that compute."""
+"""`ModelSpec`: architecture, head and compute options of a model; `Bert` adds the methods that compute."""
 
 import dataclasses
 from typing import Any, Self

@@ -17,16 +17,16 @@ from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.positions import Positions
 
-ArrayTree = Any  # a tree of arrays
-Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # of `jax.lax.scan`: a layer
+ArrayTree = Any  # a pytree of arrays
+Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of `jax.lax.scan`: one layer
 # (number of layers, what makes their last block in place of `FeedForward`) -> the layers, stacked
 MakeLayers = Callable[..., nnx.Module]
 
 
 class LayerParams:
-    """The parameters of layers that have their own: row i of the arrays, stacked `[L, ...]`, is the i-th layer's.
+    """The stacked parameters `[L, ...]` of layers without sharing: row i belongs to the i-th layer.
 
-    A family whose layers share parameters, or are of several kinds in turn, has its own.
+    A family whose layers share parameters, or alternate between kinds, has a subclass.
     """
 
     period = 1  # number of layers after which their kinds repeat
@@ -35,7 +35,7 @@ class LayerParams:
         self.graph, self.state = nnx.split(layers)
 
     def slice(self, start: int, stop: int) -> ArrayTree:
-        """Return what a scan over the layers `start` to `stop` takes: arrays whose leading axis it scans."""
+        """Return the arrays for a scan over the layers `start` to `stop`, which scans their leading axis."""
         return jax.tree.map(lambda leaf: leaf[start:stop], self.state)
 
     def unstacked(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
@@ -49,7 +49,7 @@ class LayerParams:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Whose parameters a layer has. In BERT each layer has its own."""
+    """The layers of an encoder and their sharing of parameters; in BERT each layer has its own."""
 
     def build(self, config: BertConfig, make_layers: MakeLayers) -> dict[str, nnx.Module]:
         """Return the modules of the encoder that hold the layers, by name."""
@@ -62,14 +62,14 @@ class Stack:
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """Something of the encoder that is beside its layers and serves them all, such as a table; BERT has nothing."""
+    """A module of the encoder beside its layers that serves them all, such as a shared table; BERT has none."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, Any]:
         """Return modules and parameters of the encoder, by name."""
         return {}
 
     def plan(self, encoder: Any, plan: AttentionPlan, length: int, position_ids: jax.Array | None) -> AttentionPlan:
-        """Return the attention plan of layers with what this adds to it.
+        """Return the attention plan of layers, as this module changes it.
 
         It is called for the plan of each window, and again where the last layer computes only some positions.
 
@@ -90,13 +90,13 @@ class Beside:
         return plan
 
     def first(self, encoder: Any, step: Step, inputs: "FirstInputs") -> Step | None:
-        """Return what takes the place of the first layer's step, or None."""
+        """Return a replacement of the first layer's step, or None."""
         return None
 
 
 @dataclasses.dataclass(frozen=True)
 class FirstInputs:
-    """What `Beside.first` reads: embeddings `[B, S, D]`, plan, the encoder's dropout key, and where it computes."""
+    """The inputs of `Beside.first`: embeddings `[B, S, D]`, plan, the encoder's dropout key, query positions."""
 
     x: jax.Array
     plan: AttentionPlan
@@ -106,7 +106,7 @@ class FirstInputs:
 
 
 class LayerLoop:
-    """The layers of an encoder, and what each takes beside the hidden state: its rows of parameters and other arrays.
+    """The layers of an encoder, with the inputs of each beside the hidden state: rows of parameters and other arrays.
 
     Attributes:
         rows: the parameters.
@@ -177,8 +177,8 @@ class LayerLoop:
 
     def _unstacked(self, layers: tuple[Any, ...], start: int, count: int) -> list[tuple[Any, ...]]:
         rows, *others = layers
-        apart = [[None] * count if x is None else [x[i] for i in range(count)] for x in others]
-        return list(zip(self.rows.unstacked(rows, start, count), *apart, strict=True))
+        split_others = [[None] * count if x is None else [x[i] for i in range(count)] for x in others]
+        return list(zip(self.rows.unstacked(rows, start, count), *split_others, strict=True))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -1,4 +1,4 @@
-"""What a head reads and returns, and the masked-LM head."""
+"""Inputs and outputs of heads, and the masked-LM head."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +26,7 @@ Outputs = dict[str, Any]  # arrays by their fields of `BertOutput`
 
 @dataclasses.dataclass(frozen=True)
 class HeadInputs:
-    """What a head reads.
+    """The inputs of a head.
 
     Attributes:
         name: the head's name, one of `HEADS`.
@@ -66,7 +66,7 @@ class HeadInputs:
 
     @property
     def tokens(self) -> jax.Array:
-        """Return what a head for tokens or spans reads, `[B, S, D]`."""
+        """Return the input of a head for tokens or spans, `[B, S, D]`."""
         has_summary = hasattr(self.module, "summary")
         return self.module.summary(self.states, self.compute) if has_summary else self.states
 
@@ -88,21 +88,21 @@ class HeadInputs:
 
 
 class Read(NamedTuple):
-    """The positions that a head reads, of all."""
+    """The positions that a head reads, if not all."""
 
     first: bool  # the first token of each example
     masked: bool  # the masked positions
 
 
 class Head:
-    """A head without modules and outputs of its own, that of the encoder alone."""
+    """The base class of heads, and the head `encoder`, which has no modules and no outputs of its own."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         """Return the modules of the head, by name."""
         return {}
 
     def prepare(self, config: BertConfig, inputs: Inputs) -> Inputs:
-        """Return the inputs as the encoder is to read them."""
+        """Return the inputs of the encoder, as this head needs them."""
         return inputs
 
     def positions_read(self, config: BertConfig) -> Read | None:
@@ -115,7 +115,7 @@ class Head:
 
 
 class MaskedLM(Head):
-    """Masked-LM logits, or with labels their losses, whose logits are never all in memory."""
+    """Masked LM: logits, or with labels the losses, without all logits in memory at once."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"mlm": import_object(config.heads.masked_lm())(config, rngs=rngs)}
@@ -138,8 +138,8 @@ class MaskedLM(Head):
         if encoded.sample_key is None:
             losses, correct = module.mlm.losses(states, labels, table, compute)
             return {"masked_lm_losses": losses, "masked_lm_correct": correct}
-        found = module.mlm.losses_and_samples(states, labels, table, encoded.sample_key, compute)
-        return dict(zip(("masked_lm_losses", "masked_lm_correct", "masked_lm_samples"), found, strict=True))
+        outputs = module.mlm.losses_and_samples(states, labels, table, encoded.sample_key, compute)
+        return dict(zip(("masked_lm_losses", "masked_lm_correct", "masked_lm_samples"), outputs, strict=True))
 
 
 def first_tokens(x: jax.Array, cls_positions: jax.Array | None) -> jax.Array:

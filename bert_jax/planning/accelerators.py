@@ -53,8 +53,8 @@ def topology_of(name: str) -> str:
     generation, per_chip, dimensions, largest = _ACCELERATORS[match[1]]
     number = int(match[2])
     chips, rest = divmod(number, per_chip)
-    found = None if rest or not 0 < chips <= largest else _shape(chips, dimensions)
-    if found is None or (per_chip == 2 and chips < 4):
+    sides = None if rest or not 0 < chips <= largest else _shape(chips, dimensions)
+    if sides is None or (per_chip == 2 and chips < 4):
         sizes = [n for n in range(1, largest + 1) if (per_chip == 1 or n >= 4) and _shape(n, dimensions)]
         near = sorted(sorted(sizes, key=lambda size: (abs(size * per_chip - number), size))[:2])
         known = " or ".join(f"{match[1]}-{size * per_chip}" for size in near)
@@ -62,7 +62,7 @@ def topology_of(name: str) -> str:
         raise InputError(
             f"--topology {name!r}: no slice of this size; the number counts {counts}; the nearest sizes: {known}"
         )
-    return f"{generation}:{'x'.join(map(str, found))}"
+    return f"{generation}:{'x'.join(map(str, sides))}"
 
 
 def _shape(chips: int, dimensions: int) -> tuple[int, ...] | None:

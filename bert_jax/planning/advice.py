@@ -8,43 +8,43 @@ _ROOMY = 0.45  # fraction of memory in use below which twice the batch may fit
 _WAITING = 0.2  # fraction of a step spent on exposed communication above which advice is given
 
 
-def advise(made: Plan) -> list[str]:
-    """Return advice as sentences, the most important first; empty if the plan shows nothing to gain."""
-    said: list[str] = []
-    for stage in made.stages:
-        for sentence in _of_stage(made, stage):
-            if sentence not in said:
-                said.append(sentence)
-    return said
+def advise(plan: Plan) -> list[str]:
+    """Return advice as sentences, the most important first; empty if there is nothing to improve."""
+    sentences: list[str] = []
+    for stage in plan.stages:
+        for sentence in _of_stage(plan, stage):
+            if sentence not in sentences:
+                sentences.append(sentence)
+    return sentences
 
 
-def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
-    what, memory = f"{stage.batch_size:,} x {stage.length}", made.place.chip.hbm_gib * 2**30
-    parts = made.mesh["data"] * made.mesh["fsdp"]
+def _of_stage(plan: Plan, stage: StagePlan) -> list[str]:
+    what, memory = f"{stage.batch_size:,} x {stage.length}", plan.topology.chip.hbm_gib * 2**30
+    parts = plan.mesh["data"] * plan.mesh["fsdp"]
     if not stage.fits:
         ways = []
-        inside = len(made.place.devices) // made.place.num_slices // made.mesh["tensor"]
-        if stage.state_bytes > 0.2 * memory and made.mesh["fsdp"] < inside:
+        inside = len(plan.topology.devices) // plan.topology.num_slices // plan.mesh["tensor"]
+        if stage.state_bytes > 0.2 * memory and plan.mesh["fsdp"] < inside:
             ways.append(f"shard the parameters: --config.mesh.fsdp={inside}")
-        if made.remat != "full":
-            ways.append(f"recompute activations: --config.remat={'dots' if made.remat == 'none' else 'full'}")
-        if stage.batch_size // made.accumulation_steps > parts:
-            ways.append(f"use micro-batches: --config.accumulation_steps={2 * made.accumulation_steps}")
-        return [f"{what} does not fit; {'; or '.join(ways)}" if ways else _hopeless(made, stage, what)]
+        if plan.remat != "full":
+            ways.append(f"recompute activations: --config.remat={'dots' if plan.remat == 'none' else 'full'}")
+        if stage.batch_size // plan.accumulation_steps > parts:
+            ways.append(f"use micro-batches: --config.accumulation_steps={2 * plan.accumulation_steps}")
+        return [f"{what} does not fit; {'; or '.join(ways)}" if ways else _hopeless(plan, stage, what)]
     assert stage.seconds is not None
     sentences = []
-    if made.remat == "none" and stage.seconds.bound_by == "memory":
+    if plan.remat == "none" and stage.seconds.bound_by == "memory":
         sentences.append(f"{what} is bound by memory bandwidth: --config.remat=dots computes more and moves less")
     if stage.seconds.exposed > _WAITING * stage.seconds.step:
-        smaller = "a smaller mesh.tensor, or " if made.mesh["tensor"] > 1 else ""
+        smaller = "a smaller mesh.tensor, or " if plan.mesh["tensor"] > 1 else ""
         sentences.append(
             f"{what}: chips wait for communication {stage.seconds.exposed / stage.seconds.step:.0%} of the time; "
             f"{smaller}more sequences per device would hide it"
         )
     if stage.peak_bytes < _ROOMY * memory:
-        if made.accumulation_steps > 1:
+        if plan.accumulation_steps > 1:
             sentences.append(f"{what} leaves half of the memory free: accumulation_steps can be halved")
-        elif made.remat == "full":
+        elif plan.remat == "full":
             sentences.append(f"{what} leaves half of the memory free: --config.remat=dots computes less")
         else:
             sentences.append(f"{what} leaves half of the memory free: --search finds the largest batch, or take a "
@@ -52,14 +52,14 @@ def _of_stage(made: Plan, stage: StagePlan) -> list[str]:
     return sentences
 
 
-def _hopeless(made: Plan, stage: StagePlan, what: str) -> str:
+def _hopeless(plan: Plan, stage: StagePlan, what: str) -> str:
     """Return advice for a stage that does not fit even with full sharding, remat and micro-batches."""
-    chip = made.place.chip
+    chip = plan.topology.chip
     state, peak = (f"{size / 2**30:,.1f} of {chip.hbm_gib:g} GiB" for size in (stage.state_bytes, stage.peak_bytes))
-    beyond = f"{what} fits no slice like {made.place.name}"
+    problem = f"{what} fits no slice like {plan.topology.name}"
     if stage.state_bytes > 0.9 * chip.hbm_gib * 2**30:
         times = math.ceil(stage.state_bytes / (0.5 * chip.hbm_gib * 2**30))
-        return (f"{beyond}: parameters and optimizer state alone take {state} on each device; it needs {times} times "
+        return (f"{problem}: parameters and optimizer state alone take {state} on each device; it needs {times} times "
                 f"the devices, with mesh.fsdp to match")  # fmt: skip
-    return (f"{beyond}: a single sequence takes {peak} on each device; use shorter sequences, or more devices "
-            f"per sequence: --config.mesh.tensor={2 * made.mesh['tensor']}")  # fmt: skip
+    return (f"{problem}: a single sequence takes {peak} on each device; use shorter sequences, or more devices "
+            f"per sequence: --config.mesh.tensor={2 * plan.mesh['tensor']}")  # fmt: skip

@@ -35,18 +35,18 @@ class Compiled:
     seconds: float
 
 
-def compile_step(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled:
+def compile_step(lowered: Any, mesh_shape: dict[str, int], topology: Slice) -> Compiled:
     """Compile a lowered step for a slice, or read the result of an earlier compilation from the cache.
 
     Args:
         lowered: a `jax.stages.Lowered`.
         mesh_shape: mesh axis -> number of devices.
-        place: the slice.
+        topology: the slice, with its chips and devices.
     """
-    path = _cache() / f"{_fingerprint(lowered, mesh_shape, place)}.json"
+    path = _cache() / f"{_fingerprint(lowered, mesh_shape, topology)}.json"
     if (cached := _read(path)) is not None:
         return cached
-    compiled = _compile(lowered, mesh_shape, place)
+    compiled = _compile(lowered, mesh_shape, topology)
     path.parent.mkdir(parents=True, exist_ok=True)
     storage.write_atomically(path, json.dumps(dataclasses.asdict(compiled)))
     return compiled
@@ -68,16 +68,16 @@ def _cache() -> storage.Path:
     return storage.Path(program_cache.user_directory()) / "plans"
 
 
-def _fingerprint(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> str:
+def _fingerprint(lowered: Any, mesh_shape: dict[str, int], topology: Slice) -> str:
     """Return a hash of what determines the result: step, mesh, slice, compiler with its options, and this code."""
     versions = [importlib.metadata.version(package) for package in ("jax", "jaxlib", "libtpu")]
     options = [str(compilers.XLA_OPTIONS["tpu"]), os.environ.get("LIBTPU_INIT_ARGS", "")]
-    parts = [lowered.as_text(), *options, str(mesh_shape), place.name, str(place.num_slices), *versions]
+    parts = [lowered.as_text(), *options, str(mesh_shape), topology.name, str(topology.num_slices), *versions]
     readers = program_cache.fingerprint_of_sources(storage.Path(__file__).parent)
     return hashlib.sha256("\0".join([*parts, str(readers)]).encode()).hexdigest()
 
 
-def _compile(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled:
+def _compile(lowered: Any, mesh_shape: dict[str, int], topology: Slice) -> Compiled:
     start = time.perf_counter()
     try:
         compiled = lowered.compile()
@@ -91,14 +91,14 @@ def _compile(lowered: Any, mesh_shape: dict[str, int], place: Slice) -> Compiled
         memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
         + memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
     )  # fmt: skip
-    collectives = module.collectives(mesh_shape, place.num_slices)
+    collectives = module.collectives(mesh_shape, topology.num_slices)
     return Compiled(True, peak, module.hbm_bytes(), tuple(collectives), spent)
 
 
 def asked_for(error: str) -> int:
     """Parse the bytes in an error such as `HLO temporaries (80.92G) exceeds available HBM` or `Used 20.09G of ...`."""
-    found = re.search(r"\(([\d.]+)([KMGT])\) exceeds|Used ([\d.]+)([KMGT]) of", error)
-    if not found:
+    match = re.search(r"\(([\d.]+)([KMGT])\) exceeds|Used ([\d.]+)([KMGT]) of", error)
+    if not match:
         return 0
-    number, unit = (group for group in found.groups() if group)
+    number, unit = (group for group in match.groups() if group)
     return int(float(number) * 1024 ** " KMGT".index(unit))

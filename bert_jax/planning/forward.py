@@ -72,7 +72,7 @@ class ForwardPlan:
 def plan_forward(
     config: BertConfig,
     head: str,
-    place: Slice,
+    topology: Slice,
     texts: int,
     length: int,
     modes: Sequence[str] = FORWARD_MODES,
@@ -83,7 +83,7 @@ def plan_forward(
     Args:
         config: the architecture; its own quantization has no effect.
         head: one of `bert_jax.modeling.HEADS`.
-        place: a slice of `find_slice`.
+        topology: a slice of `find_slice`.
         texts: texts in a batch, over all devices.
         length: tokens per text.
         modes: modes to plan.
@@ -92,36 +92,38 @@ def plan_forward(
     Raises:
         InputError: the batch cannot be divided over the devices, or the texts are longer than the model's positions.
     """
-    mesh = sharding.make_mesh(devices=place.devices)
+    mesh = sharding.make_mesh(devices=topology.devices)
     if texts < 1 or texts % mesh.size:
-        raise InputError(f"--batch-size: expected a multiple of the {mesh.size} devices of {place.name}, found {texts}")
+        raise InputError(
+            f"--batch-size: expected a multiple of the {mesh.size} devices of {topology.name}, found {texts}"
+        )
     if not 1 <= length <= config.max_position_embeddings:
         raise InputError(
             f"--length: expected 1 to {config.max_position_embeddings} tokens, the model's positions, found {length}"
         )
     plans = []
     for mode in modes:
-        say(f"compiling {texts} x {length} in {mode} for {place.name}")
+        say(f"compiling {texts} x {length} in {mode} for {topology.name}")
         quantization = None if mode == "bfloat16" else Quantization(mode)
         model = Bert(config.replace(quantization=quantization), head, Compute("bfloat16", platform="tpu"))
-        shapes = model.abstract_params()  # without the mesh, whose devices hold no arrays
+        shapes = model.abstract_params()  # computed outside of the mesh, whose devices hold no arrays
         with jax.set_mesh(mesh):
-            plans.append(_plan(model, shapes, mode, place, texts, length, mesh))
+            plans.append(_plan(model, shapes, mode, topology, texts, length, mesh))
     return plans
 
 
-def _plan(model: Bert, shapes: Params, mode: str, place: Slice, texts: int, length: int, mesh: Mesh) -> ForwardPlan:
-    whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, sharding.batch_spec())
-    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), shapes)
+def _plan(model: Bert, shapes: Params, mode: str, topology: Slice, texts: int, length: int, mesh: Mesh) -> ForwardPlan:
+    replicated, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, sharding.batch_spec())
+    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), shapes)
     ids = jax.ShapeDtypeStruct((texts, length), jnp.int32, sharding=split)
     forward = functools.partial(model.apply, output_last_hidden_state=model.head == "encoder")
-    compiled = compile_step(jax.jit(forward).lower(params, ids, ids), dict(mesh.shape), place)
+    compiled = compile_step(jax.jit(forward).lower(params, ids, ids), dict(mesh.shape), topology)
     flops, int8_flops = (
         forward_flops(model.config, model.head, texts, length),
         _int8_flops(model, shapes, texts * length),
     )
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size
-    int8_best = INT8_TOPS.get(place.name.partition(":")[0], 0.0) * 1e12 * mesh.size or best
+    int8_best = INT8_TOPS.get(topology.name.partition(":")[0], 0.0) * 1e12 * mesh.size or best
     return ForwardPlan(
         mode=mode,
         texts=texts,
@@ -133,7 +135,7 @@ def _plan(model: Bert, shapes: Params, mode: str, place: Slice, texts: int, leng
         int8_flops=int8_flops,
         hbm_bytes=compiled.hbm_bytes,
         compute=(flops - int8_flops) / best + int8_flops / int8_best,
-        memory=compiled.hbm_bytes / place.chip.hbm_bandwidth,
+        memory=compiled.hbm_bytes / topology.chip.hbm_bandwidth,
     )
 
 

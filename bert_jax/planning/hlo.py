@@ -75,8 +75,8 @@ class Instruction:
 
     def attribute(self, pattern: str) -> str | None:
         """Return the first group of a pattern in the attributes, or None."""
-        found = re.search(pattern, self.rest)
-        return found.group(1) if found else None
+        match = re.search(pattern, self.rest)
+        return match.group(1) if match else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,12 +121,12 @@ class HloModule:
         self.entry = ""
         name = ""
         for line in text.splitlines():
-            if line.endswith("{") and (found := re.match(r"(ENTRY )?%([\w.-]+) \(", line)):
-                name = found.group(2)
-                self.entry = name if found.group(1) else self.entry
+            if line.endswith("{") and (match := re.match(r"(ENTRY )?%([\w.-]+) \(", line)):
+                name = match.group(2)
+                self.entry = name if match.group(1) else self.entry
                 self.computations[name] = []
-            elif name and (found := _INSTRUCTION.match(line)):
-                root, label, shape, opcode, rest = found.groups()
+            elif name and (match := _INSTRUCTION.match(line)):
+                root, label, shape, opcode, rest = match.groups()
                 self.computations[name].append(Instruction(label, _arrays(shape), opcode, rest, bool(root)))
 
     def scheduled(self) -> Iterator[tuple[list[Instruction], int]]:
@@ -163,27 +163,33 @@ class HloModule:
             mesh_shape: mesh axis -> number of devices; axis `data` spans the slices.
             num_slices: number of slices.
         """
-        found: dict[str, Collective] = {}
+        by_channel: dict[str, Collective] = {}
         for instructions, times in self.scheduled():
-            for place, instruction in enumerate(instructions):
+            for index, instruction in enumerate(instructions):
                 inner = [i for called in instruction.called for i in self._reached(called)]
                 inside = [] if instruction.opcode in ("while", "conditional", "call") else inner
                 if transfer := instruction.attribute(r'_xla_megascale_transfer_type="(\w+)"'):
                     if instruction.opcode == "send":
-                        found[instruction.name] = Collective(
+                        by_channel[instruction.name] = Collective(
                             transfer.lower().replace("_", "-"), ("data",), num_slices, instruction.arrays[0].num_bytes,
-                            times, self._hidden_send(instructions, place), network=True,
+                            times, self._hidden_send(instructions, index), network=True,
                         )  # fmt: skip
                     continue
                 for part in (instruction, *inside):
                     kind = part.opcode.removesuffix("-start")
                     channel = part.attribute(r"channel_id=(\d+)") or part.name
-                    if kind in COLLECTIVES and channel not in found:
-                        found[channel] = self._collective(part, kind, times, mesh_shape, instructions, place)
-        return list(found.values())
+                    if kind in COLLECTIVES and channel not in by_channel:
+                        by_channel[channel] = self._collective(part, kind, times, mesh_shape, instructions, index)
+        return list(by_channel.values())
 
     def _collective(
-        self, part: Instruction, kind: str, times: int, mesh: dict[str, int], around: Sequence[Instruction], place: int
+        self,
+        part: Instruction,
+        kind: str,
+        times: int,
+        mesh: dict[str, int],
+        instructions: Sequence[Instruction],
+        index: int,
     ) -> Collective:
         axes = _axes(part, mesh)
         devices = math.prod(mesh[axis] for axis in axes)
@@ -191,18 +197,18 @@ class HloModule:
         if kind == "reduce-scatter":
             size *= devices
         # A fusion of an all-reduce with the slice that a device keeps runs as a reduce-scatter.
-        if part.opcode == "all-reduce" and any("all-reduce-scatter" in name for name in around[place].called):
+        if part.opcode == "all-reduce" and any("all-reduce-scatter" in name for name in instructions[index].called):
             kind = "reduce-scatter"
-        return Collective(kind, axes, devices, size, times, self._hidden(around, place))
+        return Collective(kind, axes, devices, size, times, self._hidden(instructions, index))
 
-    def _hidden(self, instructions: Sequence[Instruction], place: int) -> bool:
-        """Return whether work is scheduled between the start and the end of the collective at `place`."""
-        start = instructions[place]
+    def _hidden(self, instructions: Sequence[Instruction], index: int) -> bool:
+        """Return whether work is scheduled between the start and the end of the collective at `index`."""
+        start = instructions[index]
         starts = start.opcode.endswith("-start") or "AsyncCollectiveStart" in self._targets(start)
         if not starts:
             return False
         waiting = {start.name}
-        for instruction in instructions[place + 1 :]:
+        for instruction in instructions[index + 1 :]:
             takes = waiting & set(instruction.operands)
             if takes and instruction.opcode in ("get-tuple-element", "bitcast", "tuple", "copy"):
                 waiting.add(instruction.name)
@@ -213,12 +219,12 @@ class HloModule:
                 return True
         return False
 
-    def _hidden_send(self, instructions: Sequence[Instruction], place: int) -> bool:
-        """Return whether work is scheduled between the send at `place` and the matching receive."""
-        meeting = r'_xla_host_transfer_rendezvous="([^"]+)"'
-        met = instructions[place].attribute(meeting)
-        after = instructions[place + 1 :]
-        answers = {i.name for i in instructions if i.opcode == "recv" and i.attribute(meeting) == met}
+    def _hidden_send(self, instructions: Sequence[Instruction], index: int) -> bool:
+        """Return whether work is scheduled between the send at `index` and the matching receive."""
+        pattern = r'_xla_host_transfer_rendezvous="([^"]+)"'
+        rendezvous = instructions[index].attribute(pattern)
+        after = instructions[index + 1 :]
+        answers = {i.name for i in instructions if i.opcode == "recv" and i.attribute(pattern) == rendezvous}
         end = next((n for n, i in enumerate(after) if i.opcode == "recv-done" and answers & set(i.operands)), 0)
         return any(i.opcode in _WORK for i in after[:end])
 
@@ -235,21 +241,21 @@ class HloModule:
             if instruction.opcode not in _FREE
         )
 
-    def _traffic(self, instruction: Instruction, around: Sequence[Instruction]) -> int:
+    def _traffic(self, instruction: Instruction, neighbours: Sequence[Instruction]) -> int:
         if instruction.opcode.endswith("-done"):
-            return 0  # counted at the `-start`
+            return 0  # its traffic is counted at the `-start` instruction
         if instruction.attribute(r'custom_call_target="(AllocateBuffer)"'):
             return 0
-        before = _by_name(around)
+        before = _by_name(neighbours)
         arrays = [before[name].arrays if name in before else () for name in instruction.operands]
         if instruction.opcode == "fusion":
             inside = _Inside(self, self.computations[instruction.called[0]])
         else:
             inside = _Inside.alone(self, instruction, arrays)
         read = sum(
-            min(found[0].num_bytes, inside.taken(number))
-            for number, found in enumerate(arrays)
-            if len(found) == 1 and found[0].in_hbm
+            min(operand[0].num_bytes, inside.taken(number))
+            for number, operand in enumerate(arrays)
+            if len(operand) == 1 and operand[0].in_hbm
         )
         results = instruction.results
         changed = inside.changed() if len(results) == len(inside.results) else [None] * len(results)
@@ -348,15 +354,15 @@ def _first_group(part: Instruction, devices: int) -> list[int]:
     """Return the devices of the first group of a collective, from any of XLA's notations."""
     if pairs := part.attribute(r"source_target_pairs=\{\{([\d,]+)\}"):
         return [int(n) for n in pairs.split(",")]
-    if listed := part.attribute(r"replica_groups=\{\{([\d,]+)\}"):
-        return [int(n) for n in listed.split(",")]
-    if found := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", part.rest):
-        groups, dims, order = ([int(n) for n in (text or "").split(",") if n] for text in found.groups())
+    if replica_ids := part.attribute(r"replica_groups=\{\{([\d,]+)\}"):
+        return [int(n) for n in replica_ids.split(",")]
+    if match := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", part.rest):
+        groups, dims, order = ([int(n) for n in (text or "").split(",") if n] for text in match.groups())
         ids = np.arange(math.prod(dims)).reshape(dims)
         return (ids.transpose(order) if order else ids).reshape(groups)[0].tolist()
-    if found := re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", part.rest):
-        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", found.group(1))}
-        over = re.findall(r"'([^']+)'", found.group(2))
+    if match := re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", part.rest):
+        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match.group(1))}
+        over = re.findall(r"'([^']+)'", match.group(2))
         ids = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))
         return ids[tuple(slice(None) if name in over else 0 for name in sizes)].ravel().tolist()
     return list(range(devices))

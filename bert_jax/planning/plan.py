@@ -18,7 +18,6 @@ from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding
-from ml_collections import ConfigDict
 
 from bert_jax import jobs, parameter_sharding, recipes, sharding
 from bert_jax.jobs.base import AbstractTask, Stage
@@ -36,8 +35,8 @@ class Seconds:
 
     compute: float
     memory: float
-    hidden: float  # interconnect that overlaps with other work
-    exposed: float  # interconnect that does not
+    hidden: float  # communication that overlaps with other work
+    exposed: float  # communication that does not overlap
 
     @property
     def step(self) -> float:
@@ -89,7 +88,7 @@ class Plan:
     """The plan of a recipe on a slice.
 
     Attributes:
-        place: the slice.
+        topology: the slice, with its chips and devices.
         mesh: mesh axis -> number of devices.
         remat: the recipe's rematerialisation.
         accumulation_steps: micro-batches per step.
@@ -98,7 +97,7 @@ class Plan:
         stages: the plans of the stages, in order.
     """
 
-    place: Slice
+    topology: Slice
     mesh: dict[str, int]
     remat: str
     accumulation_steps: int
@@ -119,22 +118,22 @@ class Plan:
     @property
     def chip_hours(self) -> float:
         """Return hours times chips."""
-        return self.hours * self.place.chips
+        return self.hours * self.topology.chips
 
 
-def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _: None) -> Plan:
+def plan(recipe: recipes.Recipe, topology: Slice, say: Callable[[str], None] = lambda _: None) -> Plan:
     """Compile every stage of a recipe for a slice, and return the plan.
 
     Args:
         recipe: a recipe, not yet resolved.
-        place: a slice of `find_slice`.
+        topology: a slice of `find_slice`.
         say: function that is called with messages of progress.
 
     Raises:
         InputError: the recipe is invalid, or its batch, heads or parameters cannot be divided over the slice.
     """
     recipe = recipes.resolve(recipe, platform="tpu")
-    mesh = place.mesh(recipe)
+    mesh = topology.mesh(recipe)
     abstract_task = for_tpu(jobs.abstract_task(recipe))
     check_mesh(recipe, abstract_task.task.model, mesh, evaluates=False)
     num_steps = sum(stage.num_steps for stage in abstract_task.stages)
@@ -142,11 +141,11 @@ def plan(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _
         program = make_program(recipe, abstract_task.task, abstract_task.init_params, num_steps, mesh)
         stages = []
         for stage in abstract_task.stages:
-            say(f"compiling {stage_text(stage)} for {place.name}")
-            stages.append(_plan_stage(recipe, abstract_task, program, stage, place, mesh))
+            say(f"compiling {stage_text(stage)} for {topology.name}")
+            stages.append(_plan_stage(recipe, abstract_task, program, stage, topology, mesh))
     params = jax.tree_util.tree_leaves_with_path(program.like.params)
     return Plan(
-        place=place,
+        topology=topology,
         mesh=dict(mesh.shape),
         remat=recipe.remat,
         accumulation_steps=recipe.accumulation_steps,
@@ -177,7 +176,7 @@ def _on_tpu(part: Any) -> Any:
 
 
 def _plan_stage(
-    recipe: ConfigDict, abstract_task: AbstractTask, program: Program, stage: Stage, place: Slice, mesh: Mesh
+    recipe: recipes.Recipe, abstract_task: AbstractTask, program: Program, stage: Stage, topology: Slice, mesh: Mesh
 ) -> StagePlan:
     split = NamedSharding(mesh, sharding.batch_spec())
     batch = {
@@ -185,13 +184,13 @@ def _plan_stage(
     }
     flops = step_flops(abstract_task.task.model, stage.batch)
     lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
-    compiled = compile_step(lowered, dict(mesh.shape), place)
+    compiled = compile_step(lowered, dict(mesh.shape), topology)
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size
     seconds = Seconds(
         compute=flops * _recomputed(recipe.remat) / best,
-        memory=compiled.hbm_bytes / place.chip.hbm_bandwidth,
-        hidden=sum(_seconds(collective, place) for collective in compiled.collectives if collective.hidden),
-        exposed=sum(_seconds(collective, place) for collective in compiled.collectives if not collective.hidden),
+        memory=compiled.hbm_bytes / topology.chip.hbm_bandwidth,
+        hidden=sum(_seconds(collective, topology) for collective in compiled.collectives if collective.hidden),
+        exposed=sum(_seconds(collective, topology) for collective in compiled.collectives if not collective.hidden),
     )
     return StagePlan(
         num_steps=stage.num_steps,
@@ -214,11 +213,11 @@ def _recomputed(remat: str) -> float:
     return 4 / 3 if remat == "full" else 1.0
 
 
-def _seconds(collective: Collective, place: Slice) -> float:
+def _seconds(collective: Collective, topology: Slice) -> float:
     """Return the time of a collective in one step."""
     if collective.network:
-        return collective.wire_bytes / place.chip.network_bandwidth
-    return collective.wire_bytes / (2 * place.chip.link_bandwidth)
+        return collective.wire_bytes / topology.chip.network_bandwidth
+    return collective.wire_bytes / (2 * topology.chip.link_bandwidth)
 
 
 def _bytes_of(tree: Any) -> int:

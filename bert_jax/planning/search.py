@@ -4,8 +4,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 
-from ml_collections import ConfigDict
-
 from bert_jax import recipes
 from bert_jax.errors import InputError
 from bert_jax.modeling.compute import REMATS
@@ -52,12 +50,12 @@ class FoundPlan:
     beyond: Trial | None
 
 
-def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda _: None) -> Iterator[FoundPlan]:
+def search(recipe: recipes.Recipe, topology: Slice, say: Callable[[str], None] = lambda _: None) -> Iterator[FoundPlan]:
     """Find the largest batch for each mesh and rematerialisation, for the stage of the recipe with the most steps.
 
     Args:
         recipe: a pretraining recipe, not yet resolved; its mesh, remat, batch sizes and accumulation are replaced.
-        place: a slice of `find_slice`.
+        topology: a slice of `find_slice`.
         say: function that is called with messages of progress.
 
     Raises:
@@ -66,38 +64,38 @@ def search(recipe: ConfigDict, place: Slice, say: Callable[[str], None] = lambda
     if not recipes.is_pretraining(recipe):
         raise InputError(f"--search: expected a pretraining recipe, found one of {recipe.task}")
     heads = recipes.model_config(recipe).key_value_heads
-    for mesh in meshes(len(place.devices), place.num_slices, heads):
+    for mesh in meshes(len(topology.devices), topology.num_slices, heads):
         for remat in REMATS:
-            yield _largest(recipe, place, mesh, remat, say)
+            yield _largest(recipe, topology, mesh, remat, say)
 
 
 def meshes(devices: int, slices: int, heads: int) -> list[dict[str, int]]:
     """Return the meshes to try: parameters copied or sharded over a slice, tensor parallelism of 1 or 2."""
-    found = []
+    shapes = []
     for tensor in (1, 2):
         if heads % tensor or devices // slices % tensor:
             continue
         inside = devices // slices // tensor
-        found += [{"data": devices // tensor // fsdp, "fsdp": fsdp, "tensor": tensor} for fsdp in sorted({1, inside})]
-    return found
+        shapes += [{"data": devices // tensor // fsdp, "fsdp": fsdp, "tensor": tensor} for fsdp in sorted({1, inside})]
+    return shapes
 
 
 def _largest(
-    recipe: ConfigDict, place: Slice, mesh: dict[str, int], remat: str, say: Callable[[str], None]
+    recipe: recipes.Recipe, topology: Slice, mesh: dict[str, int], remat: str, say: Callable[[str], None]
 ) -> FoundPlan:
     tried: dict[int, Trial] = {}
 
     def fits(sequences: int) -> bool:
         if sequences not in tried:
-            tried[sequences] = _try(recipe, place, mesh, remat, sequences, say)
+            tried[sequences] = _try(recipe, topology, mesh, remat, sequences, say)
         return tried[sequences].stage.fits
 
     size = _FIRST
     if fits(size) and fits(2 * size):
         # Memory grows nearly linearly with the batch.
-        small, large = (tried[n].stage.peak_bytes for n in (size, 2 * size))
-        room = place.chip.hbm_gib * 2**30 - small
-        size = min(_MOST, max(2 * size, 2 ** int(math.log2(size + size * room / max(large - small, 1)))))
+        peak, peak_of_double = (tried[n].stage.peak_bytes for n in (size, 2 * size))
+        room = topology.chip.hbm_gib * 2**30 - peak
+        size = min(_MOST, max(2 * size, 2 ** int(math.log2(size + size * room / max(peak_of_double - peak, 1)))))
     while size > 1 and not fits(size):
         size //= 2
     while size < _MOST and fits(size) and fits(2 * size):
@@ -106,7 +104,12 @@ def _largest(
 
 
 def _try(
-    recipe: ConfigDict, place: Slice, mesh: dict[str, int], remat: str, sequences: int, say: Callable[[str], None]
+    recipe: recipes.Recipe,
+    topology: Slice,
+    mesh: dict[str, int],
+    remat: str,
+    sequences: int,
+    say: Callable[[str], None],
 ) -> Trial:
     num_steps, length, _ = max(recipes.stages(recipe))
     changed = recipe.copy_and_resolve_references()
@@ -114,5 +117,5 @@ def _try(
     changed.unlock()
     changed.update({"mesh": mesh, "remat": remat, "stages": ((num_steps, length, size),), "accumulation_steps": 1})
     say(f"mesh {' x '.join(map(str, mesh.values()))}, remat {remat}, {sequences} sequences of {length} per device")
-    (stage,) = plan(changed, place).stages
+    (stage,) = plan(changed, topology).stages
     return Trial(mesh, remat, sequences, stage)

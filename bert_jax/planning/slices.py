@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from bert_jax import compilers, sharding
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.planning.accelerators import topology_of
 from bert_jax.process import default_environment
+from bert_jax.recipes import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Slice:
     devices: Sequence[jax.Device]
     num_slices: int
 
-    def mesh(self, recipe: ConfigDict) -> Mesh:
+    def mesh(self, recipe: Recipe) -> Mesh:
         """Return the mesh of `recipe` on this slice."""
         return sharding.make_mesh(**recipe.mesh, devices=self.devices)
 
@@ -129,14 +129,14 @@ def _next_size(size: int, dimensions: int) -> int:
 @contextlib.contextmanager
 def _compiler() -> Iterator[None]:
     """Have libtpu, if it is loaded in the block, compile without looking for the TPU that it expects around it."""
-    wanted = [line for line in importlib.metadata.requires("jax") or () if re.match(r"libtpu\b.*extra == .tpu", line)]
-    version = re.search(r"==\s*([\d.]+\d)", wanted[0]) if wanted else None
-    found = importlib.metadata.version("libtpu") if importlib.util.find_spec("libtpu") else None
-    if found is None or (version and not (found + ".").startswith(version.group(1) + ".")):
+    lines = [line for line in importlib.metadata.requires("jax") or () if re.match(r"libtpu\b.*extra == .tpu", line)]
+    version = re.search(r"==\s*([\d.]+\d)", lines[0]) if lines else None
+    installed = importlib.metadata.version("libtpu") if importlib.util.find_spec("libtpu") else None
+    if installed is None or (version and not (installed + ".").startswith(version.group(1) + ".")):
         expected = f"libtpu {version.group(1)}" if version else "libtpu"
-        raise InputError(f"planning needs the TPU compiler, {expected}; found {found or 'none'}: "
+        raise InputError(f"planning needs the TPU compiler, {expected}; found {installed or 'none'}: "
                          f"pip install 'jax[tpu]=={jax.__version__}'")  # fmt: skip
-    alone = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
-    beside_a_run = {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # on this machine, which holds its own
-    with compilers.larger_stacks(), default_environment(alone | beside_a_run):
+    without_tpu = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
+    beside_a_run = {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # a run on this machine may hold libtpu already
+    with compilers.larger_stacks(), default_environment(without_tpu | beside_a_run):
         yield

@@ -7,16 +7,9 @@ Unknown keys are an error.
 
 from typing import Any
 
-from bert_jax.recipes.base import Key, ModelUse, TaskRecipe
+from bert_jax.recipes.base import Key, ModelUse, Recipe, TaskRecipe
 from bert_jax.recipes.checks import resolve
-from bert_jax.recipes.keys import (
-    KEYS,
-    RECIPES,
-    batch_size_at,
-    is_pretraining,
-    model_config,
-    stages,
-)
+from bert_jax.recipes.keys import KEYS, RECIPES, batch_size_at, is_pretraining, model_config, stages
 from bert_jax.recipes.optimization import OPTIMIZERS, SCHEDULES
 from bert_jax.recipes.reading import flatten, load_recipe, to_json, with_current_names
 from bert_jax.recipes.shared_keys import DTYPE_CHOICES
@@ -29,6 +22,7 @@ __all__ = [
     "SCHEDULES",
     "Key",
     "ModelUse",
+    "Recipe",
     "TaskRecipe",
     "batch_size_at",
     "flatten",

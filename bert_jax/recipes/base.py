@@ -1,9 +1,9 @@
-"""`Key`, the definition of a recipe key, and `TaskRecipe`, the recipe of a task."""
+"""`Recipe`, the type of a recipe; `Key`, the definition of a recipe key; `TaskRecipe`, the keys of a task."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 # What a change of a key does to a resumed run, for `Key.may_change`.
 OUTPUT = "how often and where something is written; what is computed stays the same"
@@ -11,7 +11,13 @@ SPREAD = "how the work is spread over devices and recomputed; only rounding chan
 EVALUATIONS = "evaluations from here on"
 CONTENT = "where the data are and how they are laid out; their content must be the same"
 LENGTH = "the run becomes longer or shorter; the learning rate follows the schedule of the new length from here on"
-TWO_TEXTS = '["A first text.", "A second text."]'  # as Python code
+TWO_TEXTS = '["A first text.", "A second text."]'  # two texts as Python code, for usage examples
+
+
+class Recipe(Protocol):
+    """A recipe: an `ml_collections.ConfigDict` with the keys of docs/recipes.md, such as `recipe.data.train`."""
+
+    def __getattr__(self, key: str) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +132,7 @@ class TaskRecipe:
     build: Any
     keys: Mapping[str, Key]
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    check: Callable[[Any], None] | None = None
+    check: Callable[[Recipe], None] | None = None
     pretraining: bool = False
     whole_batch_losses: Collection[str] = ()
     teacher_cache: bool = False

@@ -11,7 +11,7 @@ from bert_jax.recipes.keys import KEYS, TASK_RECIPES, compares_rows
 from bert_jax.recipes.reading import flatten
 
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-_EVALUATED = 32  # fewest examples in a batch of evaluation, where the rows of a training step are packed
+_EVALUATED = 32  # smallest evaluation batch if training rows are packed
 
 
 def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:

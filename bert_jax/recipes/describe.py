@@ -41,13 +41,13 @@ def describe_keys(recipe: ConfigDict, name: str = "") -> list[Described]:
         return described
     chosen = [item for item in described if item.name == name or item.name.startswith(f"{name}.")]
     if not chosen:
-        find_key(recipe, name)  # raises with a hint
+        find_key(recipe, name)  # raises an error with a hint
         raise InputError(f"config.{name}: no such key")
     return chosen
 
 
 def key_as_json(item: Described) -> dict[str, Any]:
-    """Return a key as values that JSON can hold; a limit that is infinite or missing is null."""
+    """Return a key as JSON values; an infinite or missing limit is null."""
     key = item.key
     limits = {name: getattr(key, name) for name in ("least", "above", "below")}
     return {

@@ -12,10 +12,10 @@ from bert_jax.config.quantization import Quantization
 from bert_jax.recipes.base import Key, TaskRecipe
 from bert_jax.recipes.model_keys import model_fields, model_keys
 from bert_jax.recipes.shared_keys import SHARED_KEYS
-from bert_jax.tasks import References
+from bert_jax.tasks import TaskObjects
 
 # Value of a recipe's `task` -> the recipe of the task, imported on lookup.
-TASK_RECIPES: Mapping[str, TaskRecipe] = References("recipes")
+TASK_RECIPES: Mapping[str, TaskRecipe] = TaskObjects("recipes")
 
 
 class _Keys(Mapping[str, Mapping[str, Key]]):
@@ -121,10 +121,10 @@ def model_config(recipe: ConfigDict, base: BertConfig | None = None, **changes: 
     Raises:
         InputError: the fields do not fit together.
     """
-    given = {name: recipe.model[name] for name in model_fields() if recipe.model.get(name) is not None}
-    if not given["vocab_size"]:
-        del given["vocab_size"]
-    given |= changes
+    changed_fields = {name: recipe.model[name] for name in model_fields() if recipe.model.get(name) is not None}
+    if not changed_fields["vocab_size"]:
+        del changed_fields["vocab_size"]
+    changed_fields |= changes
     if (q := recipe.quantization).mode:
-        given["quantization"] = Quantization(q.mode, tuple(q.keep), q.group_size, stage="training")
-    return base.replace(**given) if base is not None else BertConfig.named(recipe.model.size, **given)
+        changed_fields["quantization"] = Quantization(q.mode, tuple(q.keep), q.group_size, stage="training")
+    return base.replace(**changed_fields) if base is not None else BertConfig.named(recipe.model.size, **changed_fields)

@@ -30,7 +30,7 @@ def model_keys() -> dict[str, Key]:
 
 
 def _key(setting: Setting) -> Key:
-    own = setting.recipe if isinstance(setting.recipe, Mapping) else {}
+    recipe_options = setting.recipe if isinstance(setting.recipe, Mapping) else {}
     declared = {name: getattr(setting, name) for name in ("least", "above", "below", "synonyms")}
     meaning = setting.meaning.replace("None = ", "not set = ")
-    return Key(setting.type or object, meaning, setting.choices, **(declared | dict(own)))
+    return Key(setting.type or object, meaning, setting.choices, **(declared | dict(recipe_options)))

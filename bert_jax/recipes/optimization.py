@@ -66,8 +66,8 @@ def register_schedule(name: str, schedule: Callable[..., Any]) -> None:
             SCHEDULES.add(name, fixed)
         case count:
             expected = "a function of the step, or of (peak, num_steps, warmup_steps)"
-            found = type(schedule).__name__ if count is None else f"one of {count} arguments"
-            raise InputError(f"{SCHEDULES.register}: {name!r}: expected {expected}, found {found}")
+            problem = type(schedule).__name__ if count is None else f"one of {count} arguments"
+            raise InputError(f"{SCHEDULES.register}: {name!r}: expected {expected}, found {problem}")
 
 
 def _required(function: Any) -> int | None:

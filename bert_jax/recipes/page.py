@@ -63,7 +63,7 @@ def recipes_page() -> str:
         ("Schedules", "optimizer.schedule", SCHEDULES),
     ):
         lines += ["", f"## {title}", "", f"| `{key}` | meaning |", "|---|---|"]
-        lines += [f"| `{name}` | {choices.meaning(name)} |" for name in choices if not choices.is_added(name)]
+        lines += [f"| `{name}` | {choices.meaning(name)} |" for name in choices if not choices.is_registered(name)]
     return "\n".join(lines) + "\n"
 
 

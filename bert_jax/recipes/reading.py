@@ -178,17 +178,17 @@ def _key_hint(recipe: ConfigDict, node: ConfigDict, part: str, last: str) -> str
     return did_you_mean(part, inside, others)
 
 
-def _set(recipe: ConfigDict, name: str, value: Any, found: str) -> None:
+def _set(recipe: ConfigDict, name: str, value: Any, value_text: str) -> None:
     node, last = find_key(recipe, name)
     expected = node.get_type(last)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if value is not None and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
-        raise InputError(f"config.{name}: expected {expected.__name__}, found {found}")
+        raise InputError(f"config.{name}: expected {expected.__name__}, found {value_text}")
     try:
         node[last] = value
     except TypeError:
-        raise InputError(f"config.{name}: expected {expected.__name__}, found {found}") from None
+        raise InputError(f"config.{name}: expected {expected.__name__}, found {value_text}") from None
 
 
 def _parse(recipe: ConfigDict, name: str, text: str) -> Any:
@@ -204,7 +204,7 @@ def _parse(recipe: ConfigDict, name: str, text: str) -> Any:
     except (ValueError, SyntaxError):
         return text
     if expected is int and isinstance(value, float) and value.is_integer():
-        return int(value)  # 1e6
+        return int(value)  # an int may be written as 1e6
     return _tuples(value)
 
 

@@ -54,17 +54,17 @@ def _of_row(attention: Attention | None) -> list[Html]:
     if len(attention.tokens) > len(tokens):
         parts.append(note(f"The first {len(tokens)} of {len(attention.tokens)} tokens."))
     if layers * heads <= _ALL_HEADS:
-        small = {f"layer {i + 1}, head {j + 1}": maps[i, j] for i in range(layers) for j in range(heads)}
+        maps_by_title = {f"layer {i + 1}, head {j + 1}": maps[i, j] for i in range(layers) for j in range(heads)}
         caption = "Every head of every layer."
     else:
-        small = {f"layer {i + 1}": maps[i].mean(0) for i in range(layers)}
-        small |= {f"layer {layers}, head {j + 1}": maps[-1, j] for j in range(heads)}
+        maps_by_title = {f"layer {i + 1}": maps[i].mean(0) for i in range(layers)}
+        maps_by_title |= {f"layer {layers}, head {j + 1}": maps[-1, j] for j in range(heads)}
         caption = f"The mean over the {heads} heads of each layer, then each head of the last."
     caption += " Tokens run from left to right and from top to bottom."
     parts += [
         note(f"The last layer, mean over its {heads} heads:"),
         _map(tokens, maps[-1].mean(0)),
-        picture(figures.small_maps(small), "maps of the attention of layers and heads"),
+        picture(figures.small_maps(maps_by_title), "maps of the attention of layers and heads"),
         note(caption),
     ]
     return parts

@@ -51,18 +51,18 @@ def one_label(
     losses = -shares[number, labels]
     index = measures.worst(losses, answers != labels)
     lines = []
-    found = [row(i) for i in index.tolist()]
-    for i, (line, texts) in zip(index, found, strict=True):
+    worst_texts = [row(i) for i in index.tolist()]
+    for i, (line, texts) in zip(index, worst_texts, strict=True):
         probabilities = [float(np.exp(shares[i, c])) for c in (answers[i], labels[i])]
         sides = [_named(names[c]) for c in (labels[i], answers[i])]
         lines.append([line_cell(line), *map(text_cell, texts.values()), *sides, *probabilities, float(losses[i])])
-    header = ["line", *column_names(found), "gold", "answer", "probability", "of the gold", "loss"]
+    header = ["line", *column_names(worst_texts), "gold", "answer", "probability", "of the gold", "loss"]
     return [
         per_class_section(names, measures.per_class(labels, answers, len(names))),
         confusion_section(names, labels, answers),
         calibration_of_answers(np.exp(shares.max(-1)), answers == labels),
         worst_rows("the greatest loss of the gold label", int((answers != labels).sum()), header, lines),
-        *attention.sections(titles(index, found), attend),
+        *attention.sections(titles(index, worst_texts), attend),
     ]
 
 
@@ -76,9 +76,9 @@ def several_labels(
     losses = (np.logaddexp(0, scores) - labels * scores).mean(-1)
     wrong = (answers != gold).any(-1)
     index = measures.worst(losses, wrong)
-    found = [row(i) for i in index.tolist()]
+    worst_texts = [row(i) for i in index.tolist()]
     lines = []
-    for i, (line, texts) in zip(index, found, strict=True):
+    for i, (line, texts) in zip(index, worst_texts, strict=True):
         wrongly = {
             "missed": gold[i] & ~answers[i],
             "too many": answers[i] & ~gold[i],
@@ -86,14 +86,14 @@ def several_labels(
         sides = [
             ", ".join(_named(names[c]) for c in np.flatnonzero(side[i]).tolist()) or "–" for side in (gold, answers)
         ]
-        told = [
-            f"{what}: " + ", ".join(f"{_named(names[c])} ({shares[i, c]:.4f})" for c in np.flatnonzero(which).tolist())
-            for what, which in wrongly.items()
-            if which.any()
+        mistakes = [
+            f"{what}: " + ", ".join(f"{_named(names[c])} ({shares[i, c]:.4f})" for c in np.flatnonzero(flags).tolist())
+            for what, flags in wrongly.items()
+            if flags.any()
         ]
-        shown_names = map(shortened, (*sides, "; ".join(told)))
+        shown_names = map(shortened, (*sides, "; ".join(mistakes)))
         lines.append([line_cell(line), *map(text_cell, texts.values()), *shown_names, float(losses[i])])
-    header = ["line", *column_names(found), "gold", "answer", "wrong (probability of yes)", "loss"]
+    header = ["line", *column_names(worst_texts), "gold", "answer", "wrong (probability of yes)", "loss"]
     return [
         per_class_section(names, measures.per_class(labels, answers, len(names))),
         calibration_section(
@@ -104,7 +104,7 @@ def several_labels(
             "All answers of all classes: how often a class is a row's, by the probability that the model gives it.",
         ),
         worst_rows("the greatest loss, the mean over the classes", int(wrong.sum()), header, lines),
-        *attention.sections(titles(index, found), attend),
+        *attention.sections(titles(index, worst_texts), attend),
     ]
 
 
@@ -168,25 +168,25 @@ def calibration_of_answers(confidence: np.ndarray, right: np.ndarray) -> Section
 
 
 def calibration_section(
-    probabilities: np.ndarray, is_so: np.ndarray, probability: str, share: str, words: str
+    probabilities: np.ndarray, is_right: np.ndarray, probability: str, share: str, words: str
 ) -> Section:
     """Return the section with the calibration of probabilities [n].
 
     Args:
         probabilities: the predicted probabilities.
-        is_so: 1 where the prediction is right.
+        is_right: 1 where the prediction is right.
         probability, share: names of the axes.
         words: a sentence about the values.
     """
     finite = np.isfinite(probabilities)
-    found = measures.calibration(probabilities[finite], is_so[finite])
+    bins = measures.calibration(probabilities[finite], is_right[finite])
     rows = [
         [f"{low:.3f} to {high:.3f}", int(n), *(None if np.isnan(x) else float(x) for x in (mean, part))]
         for low, high, n, mean, part in zip(
-            found.edges, found.edges[1:], found.count, found.probability, found.share, strict=False
+            bins.edges, bins.edges[1:], bins.count, bins.probability, bins.share, strict=False
         )
     ]
-    error = joined(["Expected calibration error: ", tagged("strong", found.error, id="calibration-error")])
+    error = joined(["Expected calibration error: ", tagged("strong", bins.error, id="calibration-error")])
     about = (
         f"{words} On the dashed line the model would be perfectly calibrated; the error is the mean distance from it "
         f"over "
@@ -195,7 +195,7 @@ def calibration_section(
     parts = [
         note(about),
         tagged("p", error),
-        picture(figures.calibration_figure(found, probability, share), "calibration"),
+        picture(figures.calibration_figure(bins, probability, share), "calibration"),
     ]
     if not finite.all():
         parts.append(note(f"Left out: {int((~finite).sum()):,} probabilities that are not finite."))
@@ -223,11 +223,11 @@ def _named(name: str) -> str:
     return shortened(name, _NAME)
 
 
-def column_names(found: Sequence[tuple[int, Mapping[str, str]]]) -> list[Html]:
+def column_names(row_texts: Sequence[tuple[int, Mapping[str, str]]]) -> list[Html]:
     """Return the column names of the texts of rows, for the header of a table."""
-    return [as_html(_named(name)) for name in found[0][1]] if found else []
+    return [as_html(_named(name)) for name in row_texts[0][1]] if row_texts else []
 
 
-def titles(index: np.ndarray, found: Sequence[tuple[int, Any]]) -> list[tuple[str, int]]:
+def titles(index: np.ndarray, row_texts: Sequence[tuple[int, Any]]) -> list[tuple[str, int]]:
     """Return (title, row number) of a few of the worst rows, for `attention.sections`."""
-    return [(f"Line {line}", int(i)) for i, (line, _) in zip(index, found, strict=True)][: attention.ROWS]
+    return [(f"Line {line}", int(i)) for i, (line, _) in zip(index, row_texts, strict=True)][: attention.ROWS]

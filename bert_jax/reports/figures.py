@@ -13,23 +13,23 @@ _INK, _BLUE, _GREY = "#1d1d1f", "#2667c4", "#9a9aa2"
 _PANELS = 6  # small maps per row
 
 
-def calibration_figure(found: Calibration, probability: str, share: str) -> Any:
+def calibration_figure(calibration: Calibration, probability: str, share: str) -> Any:
     """Draw a reliability diagram, with the number of answers per bin below it.
 
     Args:
-        found: the bins.
+        calibration: the bins.
         probability, share: names of the axes.
     """
     figure = _figure(6.0, 5.0)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    width = np.diff(found.edges)
-    full = found.count > 0
-    places = found.edges[:-1][full]
-    above.bar(places, found.share[full], width[full], align="edge", color=_BLUE, alpha=0.35, edgecolor=_BLUE)
+    width = np.diff(calibration.edges)
+    full = calibration.count > 0
+    places = calibration.edges[:-1][full]
+    above.bar(places, calibration.share[full], width[full], align="edge", color=_BLUE, alpha=0.35, edgecolor=_BLUE)
     above.plot([0, 1], [0, 1], "--", color=_GREY, linewidth=1)
-    above.plot(found.probability[full], found.share[full], "o-", color=_BLUE, markersize=4, linewidth=1)
+    above.plot(calibration.probability[full], calibration.share[full], "o-", color=_BLUE, markersize=4, linewidth=1)
     above.set(ylim=(0, 1.02), ylabel=share)
-    below.bar(places, found.count[full], width[full], align="edge", color=_GREY, edgecolor="white")
+    below.bar(places, calibration.count[full], width[full], align="edge", color=_GREY, edgecolor="white")
     below.set(xlim=(0, 1), xlabel=probability, ylabel="count")
     _calm(above, below)
     return figure

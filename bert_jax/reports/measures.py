@@ -10,7 +10,7 @@ BINS = 15  # as in the experiments of Guo et al.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PerClass:
-    """Counts of each class. A ratio with a denominator of 0 is 0.
+    """Counts of each class, and their ratios; 0 / 0 is 0.
 
     Attributes:
         support: int `[C]`, number of rows with the class as label.
@@ -41,8 +41,8 @@ class PerClass:
 def per_class(labels: np.ndarray, answers: np.ndarray, count: int) -> PerClass:
     """Count labels and predictions per class: int `[n]` classes, or `[n, C]` of 0 and 1 for multi-label rows."""
     if labels.ndim == 2:
-        yes, found = labels > 0, answers > 0
-        return PerClass(yes.sum(0), found.sum(0), (yes & found).sum(0))
+        gold, predicted = labels > 0, answers > 0
+        return PerClass(gold.sum(0), predicted.sum(0), (gold & predicted).sum(0))
     sides = (labels, answers, labels[labels == answers])
     return PerClass(*(np.bincount(side, minlength=count) for side in sides))
 
@@ -79,18 +79,18 @@ class Calibration:
     error: float
 
 
-def calibration(probabilities: np.ndarray, is_so: np.ndarray, bins: int = BINS) -> Calibration:
+def calibration(probabilities: np.ndarray, is_right: np.ndarray, bins: int = BINS) -> Calibration:
     """Compute the calibration of probabilities (Guo et al. 2017, arXiv:1706.04599, section 2, equations 2, 3 and 5).
 
     Args:
         probabilities: `[n]`, predicted probabilities.
-        is_so: `[n]`, 1 where the prediction is right.
+        is_right: `[n]`, 1 where the prediction is right.
         bins: number of bins.
     """
     edges = np.linspace(0, 1, bins + 1)
     place = np.searchsorted(edges[1:-1], probabilities, side="left")
     count = np.bincount(place, minlength=bins)
-    sums = [np.bincount(place, np.asarray(side, np.float64), bins) for side in (probabilities, is_so)]
+    sums = [np.bincount(place, np.asarray(side, np.float64), bins) for side in (probabilities, is_right)]
     with np.errstate(invalid="ignore"):
         probability, share = (total / np.where(count, count, np.nan) for total in sums)
     error = float(np.abs(sums[0] - sums[1]).sum() / max(len(place), 1))

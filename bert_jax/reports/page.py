@@ -77,13 +77,13 @@ def as_html(value: Any) -> Html:
 
 def tagged(name: str, *content: Any, **attributes: str) -> Html:
     """Return an HTML element around `content`, formatted by `shown`; `class_` is the attribute class."""
-    given = "".join(f' {key.rstrip("_")}="{as_html(value)}"' for key, value in attributes.items() if value)
-    return Html(f"<{name}{given}>{''.join(map(as_html, content))}</{name}>")
+    attribute_text = "".join(f' {key.rstrip("_")}="{as_html(value)}"' for key, value in attributes.items() if value)
+    return Html(f"<{name}{attribute_text}>{''.join(map(as_html, content))}</{name}>")
 
 
-def joined(parts: Iterable[Any], between: str = "") -> Html:
-    """Join parts, formatted by `shown`, with the HTML `between`."""
-    return Html(between.join(map(as_html, parts)))
+def joined(parts: Iterable[Any], separator: str = "") -> Html:
+    """Join parts, formatted by `shown`, with the HTML `separator`."""
+    return Html(separator.join(map(as_html, parts)))
 
 
 def note(text: str) -> Html:

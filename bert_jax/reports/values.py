@@ -27,17 +27,17 @@ def regression(targets: np.ndarray, answers: np.ndarray, row: RowTexts, attend: 
     scattered = figures.scatter(targets[finite], answers[finite], "target", "answer", diagonal=True)
     parts = [*notes, note("On the dashed line the answer is the target."), picture(scattered, "answers by targets")]
     index = measures.worst(np.abs(residuals), finite & (residuals != 0))
-    found = [row(i) for i in index.tolist()]
+    worst_texts = [row(i) for i in index.tolist()]
     lines = [
         [line_cell(line), *map(text_cell, texts.values()), float(targets[i]), float(answers[i]), float(residuals[i])]
-        for i, (line, texts) in zip(index, found, strict=True)
+        for i, (line, texts) in zip(index, worst_texts, strict=True)
     ]
-    header = ["line", *column_names(found), "target", "answer", "residual"]
+    header = ["line", *column_names(worst_texts), "target", "answer", "residual"]
     return [
         Section("Answers and targets", joined(parts)),
         Section("Residuals", _residuals(drawn)),
         worst_rows("the greatest residual", len(targets), header, lines, "rows"),
-        *attention.sections(titles(index, found), attend),
+        *attention.sections(titles(index, worst_texts), attend),
     ]
 
 
@@ -72,25 +72,25 @@ def pairs(scores: np.ndarray, cosines: np.ndarray, row: RowTexts, attend: attent
     places = [np.full(len(scores), np.nan) for _ in range(2)]
     for place, values in zip(places, (scores, cosines), strict=True):
         place[finite] = (stats.rankdata(values[finite]) - 0.5) / max(int(finite.sum()), 1)
-    apart = np.abs(places[1] - places[0])
-    index = measures.worst(apart, finite & (apart > 0))
-    found = [row(i) for i in index.tolist()]
+    rank_distance = np.abs(places[1] - places[0])
+    index = measures.worst(rank_distance, finite & (rank_distance > 0))
+    worst_texts = [row(i) for i in index.tolist()]
     lines = [
         [line_cell(line), *map(text_cell, texts.values()), *(float(side[i]) for side in (scores, cosines, *places))]
-        for i, (line, texts) in zip(index, found, strict=True)
+        for i, (line, texts) in zip(index, worst_texts, strict=True)
     ]
     scattered = figures.scatter(scores[finite], cosines[finite], "score", "cosine", diagonal=False)
-    header = ["line", *column_names(found), "score", "cosine", "rank by score", "rank by cosine"]
-    looked_at = [
+    header = ["line", *column_names(worst_texts), "score", "cosine", "rank by score", "rank by cosine"]
+    attention_titles = [
         (f"{line}, {name}", 2 * number + side)
-        for (line, number), (_, texts) in zip(titles(index, found), found, strict=False)
+        for (line, number), (_, texts) in zip(titles(index, worst_texts), worst_texts, strict=False)
         for side, name in enumerate(texts)
     ]
     by = "the greatest difference in rank, where a rank is the share of pairs with a lower value"
     return [
         Section("Cosines and scores", joined([*_not_finite(finite), picture(scattered, "cosines by scores")])),
         worst_rows(by, len(scores), header, lines, "pairs"),
-        *attention.sections(looked_at, attend),
+        *attention.sections(attention_titles, attend),
     ]
 
 

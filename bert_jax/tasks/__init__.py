@@ -14,7 +14,7 @@ from bert_jax.tasks.entry import TaskEntry, load_reference
 if TYPE_CHECKING:
     from bert_jax.tasks.record import Record
 
-__all__ = ["TASKS", "Record", "References", "TaskEntry", "register_task"]
+__all__ = ["TASKS", "Record", "TaskEntry", "TaskObjects", "register_task"]
 
 __getattr__, __dir__ = lazy_attributes(
     __name__, {"bert_jax.tasks.record": ("Record",), "bert_jax.tasks.registering": ("register_task",)}
@@ -27,7 +27,7 @@ class _Tasks(Mapping[str, TaskEntry]):
     def __init__(self) -> None:
         folders = (info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)
         self._folders = sorted(folders, key=lambda name: (name != "pretraining", name))
-        self.added: dict[str, TaskEntry] = {}  # by `register_task`
+        self.registered: dict[str, TaskEntry] = {}  # tasks added by `register_task`
 
     def __getitem__(self, name: str) -> TaskEntry:
         for entry in self.entries():
@@ -41,18 +41,18 @@ class _Tasks(Mapping[str, TaskEntry]):
     def __len__(self) -> int:
         return sum(1 for _ in self.entries())
 
-    def own(self, first: str = "") -> Iterator[TaskEntry]:
+    def package_tasks(self, first: str = "") -> Iterator[TaskEntry]:
         """Import and yield the tasks of this package; folders whose name is part of `first` come first."""
         folders = sorted(self._folders, key=lambda name: name not in first.replace("-", "_"))
         return (importlib.import_module(f"{__name__}.{name}").TASK for name in folders)
 
     def entries(self, first: str = "") -> Iterator[TaskEntry]:
-        """Yield all tasks; `first` as for `own`."""
-        yield from self.own(first)
+        """Yield all tasks; `first` as for `package_tasks`."""
+        yield from self.package_tasks(first)
         from bert_jax.tasks.entry_points import of_entry_points
 
-        others = {entry.name: entry for entry in of_entry_points(self.own)}
-        yield from (others | self.added).values()  # the module of an entry point may register its task too
+        others = {entry.name: entry for entry in of_entry_points(self.package_tasks)}
+        yield from (others | self.registered).values()  # the module of an entry point may register its task too
 
     def find(self, field: str, name: object) -> Any:
         """Look `name` up in a mapping field of `TaskEntry`, over all tasks; None if no task has it."""
@@ -63,7 +63,7 @@ class _Tasks(Mapping[str, TaskEntry]):
 TASKS = _Tasks()
 
 
-class References(Mapping[str, Any]):
+class TaskObjects(Mapping[str, Any]):
     """The objects of a field of all tasks by name, which are imported on lookup."""
 
     def __init__(self, field: str) -> None:

@@ -1,4 +1,4 @@
-"""`TaskEntry`: what a task brings, by name, and where it is defined."""
+"""`TaskEntry`: the recipes, pipelines, evaluators and verbs of a task by name, and where they are defined."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -11,17 +11,17 @@ _GROUP = "bert_jax.tasks"  # group of the entry points: name -> `module:ENTRY`
 
 
 @functools.cache
-def of_entry_points(own: Callable[[], Iterable[TaskEntry]]) -> tuple[TaskEntry, ...]:
-    """Return the tasks of entry points; `own` returns those of this package.
+def of_entry_points(package_tasks: Callable[[], Iterable[TaskEntry]]) -> tuple[TaskEntry, ...]:
+    """Return the tasks of entry points; `package_tasks` returns those of this package.
 
     Raises:
         InputError: an entry point cannot be imported, or names no `TaskEntry`,
             or names a task that has another name than its own, or that `check_new` refuses.
     """
-    return tuple(_loaded(point, own()) for point in metadata.entry_points(group=_GROUP))
+    return tuple(_loaded(point, package_tasks()) for point in metadata.entry_points(group=_GROUP))
 
 
-def _loaded(point: metadata.EntryPoint, own: Iterable[TaskEntry]) -> TaskEntry:
+def _loaded(point: metadata.EntryPoint, package_tasks: Iterable[TaskEntry]) -> TaskEntry:
     where = f"{_GROUP}: entry point {point.name!r}"
     try:
         entry = point.load()
@@ -30,21 +30,21 @@ def _loaded(point: metadata.EntryPoint, own: Iterable[TaskEntry]) -> TaskEntry:
     if not isinstance(entry, TaskEntry) or entry.name != point.name:
         name = entry.name if isinstance(entry, TaskEntry) else repr(entry)[:80]
         raise InputError(f"{where}: expected the TaskEntry of that name, found {name}")
-    check_new(entry, own, where)
+    check_new(entry, package_tasks, where)
     return entry
 
 
-def check_new(entry: TaskEntry, own_entries: Iterable[TaskEntry], where: str) -> None:
-    """Raise InputError when a task of this package has a name of a task, or its head where no record decides."""
+def check_new(entry: TaskEntry, package_tasks: Iterable[TaskEntry], where: str) -> None:
+    """Raise InputError when a new task has a name of a task of this package, or its head and neither has a record."""
     names = {"name": [entry.name], "record": [entry.record.name] if entry.record is not None else []}
     names |= {"recipes": [*entry.recipes], "pipelines": [*entry.pipelines, *entry.aliases]}
-    for own in own_entries:
-        taken = {"name": [own.name], "record": [own.record.name] if own.record is not None else []}
-        taken |= {"recipes": [*own.recipes], "pipelines": [*own.pipelines, *own.aliases]}
+    for ours in package_tasks:
+        taken = {"name": [ours.name], "record": [ours.record.name] if ours.record is not None else []}
+        taken |= {"recipes": [*ours.recipes], "pipelines": [*ours.pipelines, *ours.aliases]}
         for field in names:
             for name in {*names[field]} & {*taken[field]}:
                 raise InputError(f"{where}: {field}: expected a new name, found {name!r}, which bert_jax has")
-        heads = {*entry.evaluators} & {*own.evaluators} | {*entry.examples} & {*own.examples}
-        if heads and entry.record is None and own.record is None:
+        heads = {*entry.evaluators} & {*ours.evaluators} | {*entry.examples} & {*ours.examples}
+        if heads and entry.record is None and ours.record is None:
             raise InputError(f"{where}: expected a record, which decides between tasks of one head, found none; "
-                             f"{own.name} of bert_jax has the head {min(heads)!r} too")  # fmt: skip
+                             f"{ours.name} of bert_jax has the head {min(heads)!r} too")  # fmt: skip

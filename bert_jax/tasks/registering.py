@@ -14,5 +14,5 @@ def register_task(entry: TaskEntry) -> None:
     Raises:
         InputError: a name is that of a task of this package.
     """
-    check_new(entry, TASKS.own(), "register_task")
-    TASKS.added[entry.name] = entry
+    check_new(entry, TASKS.package_tasks(), "register_task")
+    TASKS.registered[entry.name] = entry

@@ -28,7 +28,7 @@ class BestMetric:
 
     def __init__(self, directory: storage.Path, metric: str):
         self._directory, self._metric = directory, metric
-        self._values: dict[int, float] = {}  # by step
+        self._values: dict[int, float] = {}  # step -> value of the metric
 
     def read(self, steps: Iterable[int]) -> None:
         """Read the values saved with the checkpoints of `steps`."""
@@ -60,10 +60,10 @@ class BestMetric:
             if not (value is None or isinstance(value, int | float)):
                 raise InputError(f"{path}: expected a number, found {printable(repr(value), 80)}")
         except (InputError, KeyError, OSError) as error:
-            log.warning("the metric of checkpoint %d is damaged, which is not chosen by it (%s)", step, error)
+            log.warning("the metric of checkpoint %d is damaged, so that it cannot be the best (%s)", step, error)
             return None
         if content.get("metric", self._metric) != self._metric:
-            return None  # the value of another metric
+            return None  # the file has the value of another metric
         return -math.inf if value is None or math.isnan(value) else float(value)
 
 

@@ -29,7 +29,7 @@ def write_report(workdir: Workdir, title: str) -> str:
         The words for the user: where the curves are, or how to install matplotlib.
     """
     try:
-        from matplotlib.figure import Figure  # takes half a second
+        from matplotlib.figure import Figure  # imported here, as it takes half a second
     except ImportError:
         return f"for curves: {how_to_install('plots')}"
 

@@ -1,4 +1,4 @@
-"""What a work directory records of a run: its recipe and its data."""
+"""The record of a run in its work directory: its recipe and its data."""
 
 import dataclasses
 import json

@@ -29,7 +29,7 @@ def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) ->
         return [
             f"the loss rose from {first:.4g} to {last:.4g}; look at optimizer.learning_rate, warm-up and the labels"
         ]
-    if max(ending) < min(beginning):  # then the spread is not noise: a steep beginning has much of it
+    if max(ending) < min(beginning):  # the loss has fallen clearly, so its spread is not noise
         noise = 0
     if abs(last - first) <= max(noise, 0.01 * abs(first)) and last > 0.1:
         return [
@@ -43,13 +43,13 @@ def of_scores(scores: Sequence[dict[str, float]]) -> list[str]:
     """Return notices about evaluations that never beat a baseline that ignores the input."""
     lines = []
     for name, answered in (("matthews", "class"), ("pearson", "number")):
-        if scores and all(found.get(name) == 0 for found in scores):
+        if scores and all(metrics.get(name) == 0 for metrics in scores):
             lines.append(
                 f"{name} was 0 in each of {len(scores)} evaluations: every row was given the same {answered}; look at "
                 "optimizer.learning_rate, the number of steps and the labels"
             )
     for name, baseline in BASELINES.items():
-        pairs = [(found[name], found[baseline]) for found in scores if name in found and baseline in found]
+        pairs = [(metrics[name], metrics[baseline]) for metrics in scores if name in metrics and baseline in metrics]
         if pairs and all(value <= least for value, least in pairs):
             best, least = max(pairs)
             lines.append(
@@ -72,7 +72,7 @@ def of_lines(lines: Sequence[Mapping[str, float | None]]) -> list[str]:
     rates = [line.get("train/learning_rate") for line in trained]
     if rates and not any(rates):
         return ["nothing was learned: the learning rate was 0 in every step (optimizer.learning_rate)"]
-    return of_scores([found for found in scores if found]) or of_loss(losses, norms)
+    return of_scores([evaluation for evaluation in scores if evaluation]) or of_loss(losses, norms)
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:

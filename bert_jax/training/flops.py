@@ -113,12 +113,12 @@ def forward_flops(
     inner, blocks = config.inner_size, config.setting("num_feedforward_networks", 1)
     products = (6 if config.feed_forward.gated else 4) * blocks
     last = length if last is None else last
-    queries = (config.num_hidden_layers - 1) * length + last  # query positions, also fed forward, over layers
+    queries = (config.num_hidden_layers - 1) * length + last  # query positions of all layers
     total = queries * inner * (4 * heads + products * config.intermediate_size)
     keys_and_values = 2 * (inner + config.value_input_size) * config.key_value_width
     total += config.num_hidden_layers * length * keys_and_values
     if config.setting("intra_bottleneck_size"):
-        of_keys = config.num_hidden_layers * length  # positions of bottlenecks that keys read
+        of_keys = config.num_hidden_layers * length  # key positions of all layers
         reads_bottleneck = config.setting("use_bottleneck_attention")
         narrowed = of_keys if reads_bottleneck else queries
         narrowed += 0 if reads_bottleneck or not config.setting("key_query_shared_bottleneck") else of_keys

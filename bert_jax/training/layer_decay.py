@@ -22,13 +22,13 @@ def scale_by_depth(layer_decay: float) -> optax.GradientTransformation:
 
 
 def _scaled_by_depth(updates: Any, layer_decay: float) -> Any:
-    if not isinstance(updates, dict):  # no part of a model
+    if not isinstance(updates, dict):  # a leaf outside of any model
         return updates
     if "layers" not in updates.get("encoder", {}):  # several models in one tree
         return {name: _scaled_by_depth(model, layer_decay) for name, model in updates.items()}
     encoder = updates["encoder"]
     stacked = jax.tree.leaves(encoder["layers"])
-    if not stacked:  # frozen
+    if not stacked:  # the layers are frozen
         return updates
     num_layers = stacked[0].shape[0]
     scales = layer_decay ** jnp.arange(num_layers, 0, -1, dtype=jnp.float32)  # [L], stacked as the layers are

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
-from ml_collections import ConfigDict
 
 from bert_jax import compilers, forks, jobs, recipes, sharding, storage
 from bert_jax.data.listing import list_counts
@@ -46,7 +45,7 @@ _LINES = 20  # the fewest lines of metrics in a short run, where the recipe does
 
 
 def train(
-    recipe: ConfigDict,
+    recipe: recipes.Recipe,
     workdir: PathLike,
     *,
     progress: bool = True,
@@ -84,7 +83,7 @@ def train(
 
 
 def steps(
-    recipe: ConfigDict, workdir: PathLike, *, progress: bool = True
+    recipe: recipes.Recipe, workdir: PathLike, *, progress: bool = True
 ) -> Generator[tuple[State, dict[str, jax.Array]], None, Results]:
     """Train as `train` does, and yield after every step, for a custom loop.
 
@@ -115,9 +114,9 @@ def steps(
 
 
 def _stoppable_steps(
-    recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results
+    recipe: recipes.Recipe, workdir: PathLike, progress: bool, results: Results
 ) -> Generator[tuple[State, Metrics], None, None]:
-    """Yield from `_steps`, and stop on Ctrl-C and SIGTERM."""
+    """Run `_steps`, and stop cleanly on Ctrl-C and SIGTERM."""
     with stopping.listening() as stop:
         try:
             yield from _steps(recipe, workdir, progress, results, stop)
@@ -129,11 +128,11 @@ def _stoppable_steps(
 
 
 def _steps(
-    recipe: ConfigDict, workdir: PathLike, progress: bool, results: Results, stop: Stop
+    recipe: recipes.Recipe, workdir: PathLike, progress: bool, results: Results, stop: Stop
 ) -> Generator[tuple[State, Metrics], None, None]:
     """Run the recipe to its finished model, yield after every step, and fill in `results` at the end."""
     forks.check_fork()
-    with compilers.larger_stacks():  # needed at the first use of a TPU
+    with compilers.larger_stacks():  # must be set before the first use of a TPU
         recipe = recipes.resolve(recipe)
         directory = Workdir(storage.Path(workdir))
         directory.check(recipe)
@@ -165,7 +164,7 @@ class _Run:
 
     def __init__(
         self,
-        recipe: ConfigDict,
+        recipe: recipes.Recipe,
         workdir: Workdir,
         claim: storage.Claim,
         job: Job,
@@ -231,12 +230,12 @@ class _Run:
         done = np.unique(np.linspace(0, self.start - 1, 1000).astype(np.int32))
         text = f"{before} steps become {now}"
         if np.array_equal(former(done), self.schedule(done)):
-            self.bar.say(f"{text}; the learning rate was until now as in one run of {now} steps")
+            self.bar.say(f"{text}; the learning rate so far is the same as in one run of {now} steps")
             return
         rates = f"{float(former(self.start - 1)):.3g} to {float(self.schedule(self.start)):.3g}"
         self.bar.say(
-            f"{text}: at step {self.start} the learning rate goes from {rates}, and from here on it is that of "
-            f"{now} steps; in one run of {now} steps it would have been another before"
+            f"{text}: at step {self.start} the learning rate changes from {rates}, and then follows the schedule "
+            f"of {now} steps; the steps so far followed the schedule of {before} steps"
         )
 
     def run_steps(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
@@ -263,7 +262,7 @@ class _Run:
                 with self._compiling(batch):
                     state, metrics = self.train_step(state, batch)
                 if done == self.start + 1:
-                    stack.enter_context(self.stop.deferred())  # from here on there is something to save
+                    stack.enter_context(self.stop.deferred())  # from here on, a signal stops the run after it has saved
                 window.add(done, metrics)
                 throughput.add(self.job.task.model, batch)
                 watchdog.beat(done)
@@ -281,7 +280,7 @@ class _Run:
                         if self.log is not None:
                             self.log.flush()  # a run that resumes from here does not write these lines again
                         self.checkpoints.save(state, scores)
-                        self.stop.saved = done  # saved by the time the run ends, which waits for it
+                        self.stop.saved = done  # the run waits for this checkpoint before it ends
                 if stops:
                     self.checkpoints.wait(state)
                     self.bar.say(f"told to stop: saved step {done}")
@@ -334,13 +333,13 @@ class _Run:
     def _saves(self, done: int) -> bool:
         """Return whether to save after step `done`; each evaluated step is saved where the best one is kept."""
         every = self.recipe.checkpoint_every
-        due = done == self.job.num_steps or (every > 0 and done % every == 0)
-        return due or (bool(self.best_metric) and self._evaluates(done))
+        regular = done == self.job.num_steps or (every > 0 and done % every == 0)
+        return regular or (bool(self.best_metric) and self._evaluates(done))
 
     def _evaluates(self, done: int) -> bool:
         every = self.recipe.eval_every
-        due = done == self.job.num_steps or (every > 0 and done % every == 0)
-        return due and self.evaluator is not None
+        regular = done == self.job.num_steps or (every > 0 and done % every == 0)
+        return regular and self.evaluator is not None
 
     def _stalled(self, done: int) -> bool:
         """Return whether the last `stop_after` evaluations up to step `done` were worse than the best one."""
@@ -380,8 +379,8 @@ class _Run:
                 f"config.best_metric: {self.best_metric!r} is not measured{did_you_mean(self.best_metric, scores)}"
             )
         if self.best_metric:
-            found = merit(self.best_metric, scores[self.best_metric]), done
-            self.best = max(self.best or found, found)
+            merit_and_step = merit(self.best_metric, scores[self.best_metric]), done
+            self.best = max(self.best or merit_and_step, merit_and_step)
         if self.log is not None:
             self.log.write(done, {f"eval/{name}": value for name, value in scores.items()})
         self.bar.say(f"step {done}: " + "  ".join(f"{name} {value:.4f}" for name, value in scores.items()))

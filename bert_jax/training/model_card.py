@@ -8,27 +8,25 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.errors import escape_controls, one_line, printable_json
 from bert_jax.families import FAMILIES
 from bert_jax.jobs.base import Job
-from bert_jax.recipes.base import TWO_TEXTS, ModelUse
+from bert_jax.recipes.base import TWO_TEXTS, ModelUse, Recipe
 from bert_jax.recipes.describe import describe_keys, shown_value
 from bert_jax.recipes.keys import TASK_RECIPES
 from bert_jax.storage import PathLike
 from bert_jax.training.data_record import DataRecord
 from bert_jax.version import __version__
 
-# What Markdown or HTML reads as more than text. They are written as entities, which have one meaning in all readers.
+# Characters that Markdown or HTML interpret. They are written as entities, which all readers show alike.
 _MARKUP = re.compile(r"[\\`*\[\]<>&~$]")
 _FOLDER = 'folder = "path/to/this/folder"'
 
 
 def write_model_card(
-    directory: PathLike, recipe: ConfigDict, job: Job, record: DataRecord, scores: Mapping[str, float]
+    directory: PathLike, recipe: Recipe, job: Job, record: DataRecord, scores: Mapping[str, float]
 ) -> None:
     """Write `README.md` into a finished model's directory.
 
@@ -66,9 +64,9 @@ def write_model_card(
 
 
 def _front_matter(
-    recipe: ConfigDict, title: str, library: str, tag: str, scores: Mapping[str, float], dev: str
+    recipe: Recipe, title: str, library: str, tag: str, scores: Mapping[str, float], dev: str
 ) -> list[str]:
-    """Return the metadata as YAML, whose values are written as JSON, which YAML includes."""
+    """Return the metadata as YAML; values are written as JSON, which is valid YAML."""
     metadata: dict[str, Any] = {"license": "unknown", "library_name": library, "tags": ["bert_jax", "jax"]}
     if tag:
         metadata["pipeline_tag"] = tag
@@ -103,7 +101,7 @@ def _pytorch(directory: storage.Path, config: BertConfig, use: ModelUse) -> list
         call = 'predict([("A query.", "A document.")])' if kind == "CrossEncoder" else f"encode({TWO_TEXTS})"
         return [f"from sentence_transformers import {kind}", "", _FOLDER, f"print({kind}(folder).{call})"]
     if "{class}" in use.torch_import:
-        if FAMILIES[config.family].has_own_code:  # no class of transformers is this family
+        if FAMILIES[config.family].has_own_code:  # transformers has no class for this family
             return []
         (name,) = storage.read_json(directory / "config.json")["architectures"]
     inputs = _inputs(use, "tokenizer", ', padding=True, return_tensors="pt"')
@@ -127,7 +125,7 @@ def _data(job: Job, data: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _settings(recipe: ConfigDict) -> dict[str, str]:
+def _settings(recipe: Recipe) -> dict[str, str]:
     """Return the keys that differ from the defaults of the task, with paths cut to their last part."""
     changed = (item for item in describe_keys(recipe) if item.value != item.default)
     return {item.name: shown_value(_without_folders(item.value)) for item in changed}
@@ -153,9 +151,9 @@ def _table(header: tuple[str, str], rows: Mapping[str, str]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Return Markdown that shows a text of the user as it is, on one line and within a table."""
+    """Escape a text of the user for Markdown, on one line and within a table."""
     line = escape_controls(one_line(text))
-    return _MARKUP.sub(lambda found: f"&#{ord(found.group())};", line).replace("|", r"\|")
+    return _MARKUP.sub(lambda match: f"&#{ord(match.group())};", line).replace("|", r"\|")
 
 
 def _code_span(text: str) -> str:

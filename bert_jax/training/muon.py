@@ -1,4 +1,4 @@
-"""Muon, an optimizer of matrices."""
+"""Muon, an optimizer for matrices."""
 
 from typing import Any
 

@@ -115,7 +115,7 @@ def make_optimizer(
         from bert_jax.training.averaging import average_parameters
 
         average = average_parameters(average_decay)
-    learning = (
+    updates = (
         clip_by_global_norm(clip_norm) if clip_norm else optax.identity(),
         *_parts(name, OptimizerSettings(beta1, beta2, eps, weight_decay, bias_correction)),
         depth,
@@ -123,14 +123,14 @@ def make_optimizer(
     )
     if frozen_layers or frozen_embeddings or frozen_base or frozen_teacher:
         held = freeze(
-            optax.chain(*learning),
+            optax.chain(*updates),
             layers=frozen_layers,
             embeddings=frozen_embeddings,
             base=frozen_base,
             teacher=frozen_teacher,
         )
-        learning = (held,)
-    return optax.chain(*learning, average)
+        updates = (held,)
+    return optax.chain(*updates, average)
 
 
 def check_registered(name: str, settings: OptimizerSettings) -> None:
@@ -138,10 +138,10 @@ def check_registered(name: str, settings: OptimizerSettings) -> None:
 
     It computes an update of four parameters.
     """
-    if not OPTIMIZERS.is_added(name):
+    if not OPTIMIZERS.is_registered(name):
         return
-    whole, params = optax.chain(*_parts(name, settings)), {"kernel": jnp.full((2, 2), 0.5)}
-    updates, _ = whole.update(jax.tree.map(jnp.ones_like, params), whole.init(params), params)
+    optimizer, params = optax.chain(*_parts(name, settings)), {"kernel": jnp.full((2, 2), 0.5)}
+    updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
     if optax.tree.sum(updates) < 0:
         raise InputError(
             f"optimizer {name!r}: expected updates before the learning rate, such as those of optax.scale_by_lion(), "
@@ -153,8 +153,8 @@ def _parts(name: str, settings: OptimizerSettings) -> Parts:
     """Return the transformations of an optimizer that come before the learning rate."""
     if name not in OPTIMIZERS:
         raise InputError(f"optimizer {name!r} is not known{did_you_mean(name, OPTIMIZERS)}")
-    found = OPTIMIZERS[name]
-    parts = found if isinstance(found, optax.GradientTransformation) else found(settings)
+    definition = OPTIMIZERS[name]
+    parts = definition if isinstance(definition, optax.GradientTransformation) else definition(settings)
     if isinstance(parts, optax.GradientTransformation):
         return (parts,)
     if not isinstance(parts, tuple) or not all(isinstance(part, optax.GradientTransformation) for part in parts):
@@ -166,7 +166,7 @@ def _parts(name: str, settings: OptimizerSettings) -> Parts:
 def freeze(
     transform: optax.GradientTransformation, *, layers: int, embeddings: bool, base: bool, teacher: bool
 ) -> optax.GradientTransformation:
-    """Freeze some parameters: they are unchanged to the bit, and arrays that are frozen entirely have no moments.
+    """Freeze some parameters: they stay bitwise the same, and arrays that are frozen entirely have no moments.
 
     Frozen parameters do not count in the norm of the gradient, and do not decay.
 
@@ -191,8 +191,8 @@ def freeze(
         return jax.tree_util.tree_map_with_path(label, params)
 
     if layers:
-        still = hold_layers(layers)
-        transform = optax.chain(still, transform, still)  # gradients, and what weight decay adds
+        hold = hold_layers(layers)
+        transform = optax.chain(hold, transform, hold)  # mask gradients before, and weight decay after
     return optax.partition({_TRAINABLE: transform, _FROZEN: optax.set_to_zero()}, labels)
 
 
@@ -211,13 +211,13 @@ def hold_layers(count: int) -> optax.GradientTransformation:
 def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTransformation:
     """Apply a stateless transform to each of the encoder's stacked layers separately, and to other arrays whole."""
 
-    def apart(updates: Any, params: Any) -> Any:
+    def update_leaf(updates: Any, params: Any) -> Any:
         return transform.update(updates, transform.init(params), params)[0]
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
         leaves, tree = jax.tree_util.tree_flatten_with_path(updates)
         moved = [
-            (jax.vmap(apart) if in_layers(_names(path)) else apart)(update, param)
+            (jax.vmap(update_leaf) if in_layers(_names(path)) else update_leaf)(update, param)
             for (path, update), param in zip(leaves, jax.tree.leaves(params), strict=True)
         ]
         return jax.tree.unflatten(tree, moved), state
@@ -259,8 +259,8 @@ def decay_mask(params: Any) -> Any:
 
     Biases, the MLM's output bias and LayerNorm do not, nor do parameters that no loss reads.
     """
-    still = ("bias", "_norm", "contact_head", "inverse_frequencies")  # ends of names
-    return by_name(lambda names: names[-1] != "bias" and not any(name.endswith(still[1:]) for name in names), params)
+    exempt = ("bias", "_norm", "contact_head", "inverse_frequencies")  # endings of names without decay
+    return by_name(lambda names: names[-1] != "bias" and not any(name.endswith(exempt[1:]) for name in names), params)
 
 
 def by_name(choose: Callable[[list[str]], bool], params: Any) -> Any:

@@ -23,6 +23,6 @@ PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
 
 def peak_flops(device: jax.Device) -> float | None:
     """Return the device's dense bfloat16 peak in FLOP/s, or None when it is not in the table."""
-    found = (tflops for name, tflops in PEAK_TFLOPS if name.lower() in device.device_kind.lower())
-    tflops = next(found, None)
+    fitting = (tflops for name, tflops in PEAK_TFLOPS if name.lower() in device.device_kind.lower())
+    tflops = next(fitting, None)
     return tflops * 1e12 if tflops else None

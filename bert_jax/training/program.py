@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import jax
 import optax
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from bert_jax import parameter_sharding, sharding
 from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
 from bert_jax.jobs.base import Job, Task
+from bert_jax.recipes import Recipe
 from bert_jax.recipes.keys import compares_rows
 from bert_jax.training.optimizers import OptimizerSettings, check_registered, make_optimizer
 from bert_jax.training.schedules import Schedule, make_schedule
@@ -44,7 +44,7 @@ class Program:
     train_step: TrainStep
 
 
-def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_steps: int, mesh: Mesh) -> Program:
+def make_program(recipe: Recipe, task: Task, init_params: InitParams, num_steps: int, mesh: Mesh) -> Program:
     """Return the training step of a resolved recipe on `mesh`; compile nothing, and put nothing on a device."""
     schedule, optimizer = schedule_and_optimizer(recipe, num_steps)
     abstract = abstract_state(init_params, optimizer)
@@ -57,14 +57,14 @@ def make_program(recipe: ConfigDict, task: Task, init_params: InitParams, num_st
     return Program(schedule, optimizer, like, shardings, jit_train_step(step, mesh, shardings))
 
 
-def check_mesh(recipe: ConfigDict, model: "Bert | Electra | EncoderDecoder", mesh: Mesh, evaluates: bool) -> None:
+def check_mesh(recipe: Recipe, model: "Bert | Electra | EncoderDecoder", mesh: Mesh, evaluates: bool) -> None:
     """Raise InputError when batches or heads do not divide over the mesh."""
     parts = sharding.batch_parts(mesh)
     sizes = {stage[2] for stage in recipe.get("stages", ())} or {recipe.global_batch_size}
     micro = {size // recipe.accumulation_steps for size in sizes}
     evaluated = {recipe.eval_batch_size} if evaluates else set()
-    for name, found in (("a micro-batch", micro), ("eval_batch_size", evaluated)):
-        for size in found:
+    for name, batch_sizes in (("a micro-batch", micro), ("eval_batch_size", evaluated)):
+        for size in batch_sizes:
             if size % parts:
                 raise InputError(f"mesh: expected {name} of a multiple of {parts} (data * fsdp) examples, found {size}")
     for part in model.models:
@@ -76,7 +76,7 @@ def check_mesh(recipe: ConfigDict, model: "Bert | Electra | EncoderDecoder", mes
                 raise InputError(f"mesh: tensor={sharding.tensor_parts(mesh)} does not divide the {heads} {what}")
 
 
-def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
+def check_fits(recipe: Recipe, job: Job, mesh: Mesh) -> None:
     """Raise InputError when batches or heads do not divide over the mesh, or the recipe does not fit model or data."""
     check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
     check_registered(recipe.optimizer.name, OptimizerSettings(**{name: recipe.optimizer[name] for name in _SETTINGS}))
@@ -93,12 +93,12 @@ def check_fits(recipe: ConfigDict, job: Job, mesh: Mesh) -> None:
         raise InputError(f"config.wandb: {recipe.wandb!r} needs the package wandb: {how_to_install('wandb')}")
 
 
-def schedule_and_optimizer(recipe: ConfigDict, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:
+def schedule_and_optimizer(recipe: Recipe, num_steps: int) -> tuple[Schedule, optax.GradientTransformation]:
     """Return the schedule and optimizer of `recipe.optimizer`, for a run of `num_steps` steps."""
     c = recipe.optimizer
     warmup = c.warmup_steps or int(c.warmup_ratio * num_steps)
     schedule = make_schedule(c.schedule, c.learning_rate, num_steps, warmup)
     names = ("name", *_SETTINGS, "clip_norm", "layer_decay", "average_decay", "frozen_layers", "frozen_embeddings")
     chosen = {name: c[name] for name in names}
-    taught = bool(recipe.distillation.teacher and not recipe.distillation.cache)
-    return schedule, make_optimizer(schedule, **chosen, frozen_base=recipe.lora.rank > 0, frozen_teacher=taught)
+    has_teacher = bool(recipe.distillation.teacher and not recipe.distillation.cache)
+    return schedule, make_optimizer(schedule, **chosen, frozen_base=recipe.lora.rank > 0, frozen_teacher=has_teacher)

@@ -4,11 +4,9 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from bert_jax import recipes
 from bert_jax.errors import InputError
-from bert_jax.recipes.base import CONTENT, LENGTH
+from bert_jax.recipes.base import CONTENT, LENGTH, Recipe
 from bert_jax.recipes.keys import KEYS
 
 # Prefix of keys -> the key that turns on what they configure. While it is off, nothing reads them.
@@ -16,7 +14,7 @@ _SWITCHES = {"lora.": "lora.rank", "quantization.": "quantization.mode"}
 
 
 def table() -> str:
-    """Return what may change, and what a change does, as a table in Markdown, for docs/resuming.md."""
+    """Return a Markdown table of the keys that may change and the effect of a change, for docs/resuming.md."""
     keys: dict[str, dict[str, None]] = {}
     for task in KEYS:
         for name, key in KEYS[task].items():
@@ -38,9 +36,9 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
     declared = KEYS[recipe["task"]]
     defaults = {name: key.value for name, key in declared.items()}
     either = {**KEYS.get(saved["task"], {}), **declared}
-    free = {name for name, key in either.items() if key.may_change and (has_content or key.may_change != CONTENT)}
+    changeable = {name for name, key in either.items() if key.may_change and (has_content or key.may_change != CONTENT)}
     phrases = []
-    for key in sorted((old.keys() | new.keys()) - free):
+    for key in sorted((old.keys() | new.keys()) - changeable):
         switch = next((name for prefix, name in _SWITCHES.items() if key.startswith(prefix)), None)
         if switch and not old.get(switch) and not new.get(switch):
             continue
@@ -63,7 +61,7 @@ def have_same_paths(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
     return all(plain(old.get(name, new.get(name))) == plain(new.get(name)) for name in names)
 
 
-def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, done: int) -> None:
+def check_new_length(saved: dict[str, Any], recipe: Recipe, num_steps: int, done: int) -> None:
     """Raise InputError when a run of `done` steps cannot become one of `num_steps`, or its batches would differ."""
     if num_steps < done:
         raise InputError(
@@ -87,8 +85,8 @@ def check_new_length(saved: dict[str, Any], recipe: ConfigDict, num_steps: int, 
         raise InputError(f"config.stages: expected the stages of the {done} steps that the run has done, found fewer")
 
 
-def _check_weights(saved: dict[str, Any], recipe: ConfigDict, done: int) -> None:
-    """Raise InputError where a stage that has begun would go on with another mixture."""
+def _check_weights(saved: dict[str, Any], recipe: Recipe, done: int) -> None:
+    """Raise InputError where a stage that has begun would continue with another mixture."""
     starts = itertools.accumulate((stage[0] for stage in saved.get("stages") or ()), initial=0)
     for stage in range(max(1, sum(start < done for start in starts))):
         before, now = (_weights_of(each, stage) for each in (saved, recipe))
@@ -99,7 +97,7 @@ def _check_weights(saved: dict[str, Any], recipe: ConfigDict, done: int) -> None
             )
 
 
-def _weights_of(recipe: Any, stage: int) -> list[float]:
+def _weights_of(recipe: Recipe | Mapping[str, Any], stage: int) -> list[float]:
     weights = plain(recipe.get("data", {}).get("mixture_weights") or ())
     weights_of_stage: list[float] = weights
     if weights and isinstance(weights[0], list):
@@ -122,7 +120,7 @@ def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Ma
     Returns:
         Name -> a phrase with the old and the new value.
     """
-    found: dict[str, str] = {}
+    phrases: dict[str, str] = {}
     same_vocabulary = then.get("vocabulary") == now.get("vocabulary")
     for name in then.keys() | now.keys():
         before, after = then.get(name), now.get(name)
@@ -146,8 +144,8 @@ def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Ma
             case _:
                 phrase = f"the run began with {_listed(before)}; now there are {_listed(after)}"
         if phrase:
-            found[name] = f"{name}: {phrase}"
-    return dict(sorted(found.items()))
+            phrases[name] = f"{name}: {phrase}"
+    return dict(sorted(phrases.items()))
 
 
 def _rows(before: dict[str, Any] | None, after: dict[str, Any] | None, where: str, same_vocabulary: bool) -> str:
@@ -157,7 +155,7 @@ def _rows(before: dict[str, Any] | None, after: dict[str, Any] | None, where: st
     if before["rows"] != after["rows"]:
         return f"the run began with {before['rows']:,} rows; {where} now has {after['rows']:,}"
     if not same_vocabulary:
-        return ""  # another vocabulary is reported, and changes every row
+        return ""  # a different vocabulary changes every row, and is reported itself
     rows = f"{before['rows']:,} rows"
     if before["any_order"] == after["any_order"]:
         return f"the run began with the same {rows} in another order; {where} was reordered"
@@ -173,7 +171,7 @@ def _tokens(side: dict[str, Any] | None) -> str:
 def _prepared(before: list[Any], after: list[Any], where: str) -> str:
     then, now = (sum(stage["examples"] for stage in side) for side in (before, after))
     if [stage["content"] for stage in before] == [stage["content"] for stage in after][: len(before)]:
-        return ""  # further stages
+        return ""  # the run has only got further stages
     if [stage["content"] for stage in after] == [stage["content"] for stage in before][: len(after)]:
         return ""
     if then != now:

@@ -11,7 +11,7 @@ from bert_jax.recipes.optimization import SCHEDULES
 
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 
-_WSD_DECAY = 10  # the decay takes one in this number of steps
+_WSD_DECAY = 10  # the decay takes 1 / 10 of the steps
 
 
 def bert_linear(peak: float, num_steps: int, warmup_steps: int) -> Schedule:

@@ -1,4 +1,4 @@
-"""The training state: all that a run keeps between two steps; its initialisation, and its arrays on the host."""
+"""The training state between two steps: its initialisation, and its arrays on the host."""
 
 import dataclasses
 from collections.abc import Callable
@@ -40,17 +40,17 @@ def abstract_state(init_params: InitParams, optimizer: optax.GradientTransformat
 
 
 def init_state(
-    init_params: Callable[..., Any], optimizer: optax.GradientTransformation, seed: int, shardings: State, *given: Any
+    init_params: Callable[..., Any], optimizer: optax.GradientTransformation, seed: int, shardings: State, *args: Any
 ) -> State:
     """Make the state of step 0 directly in shards: no device and no host ever holds all of it.
 
-    The arrays `given` are passed to `init_params` after the key.
+    The arrays `args` are passed to `init_params` after the key.
     """
 
-    def make(*given: Any) -> State:
-        return _fresh(lambda key: init_params(key, *given), optimizer, seed)
+    def make(*args: Any) -> State:
+        return _fresh(lambda key: init_params(key, *args), optimizer, seed)
 
-    state: State = jax.jit(make, out_shardings=shardings)(*given)
+    state: State = jax.jit(make, out_shardings=shardings)(*args)
     return state
 
 
@@ -65,15 +65,15 @@ def initial_state(
     Raises:
         InputError: a pretrained array has another shape than the model's.
     """
-    given = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(job.pretrained)}
+    saved = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(job.pretrained)}
 
     def place(path: Any, like: jax.ShapeDtypeStruct) -> jax.Array | None:
         name = _name(path)
-        if name not in given or (reinit_layers and "pooler/" in name):
+        if name not in saved or (reinit_layers and "pooler/" in name):
             return None
-        if given[name].shape != like.shape:
-            raise InputError(f"pretrained {name}: expected shape {like.shape}, found {given[name].shape}")
-        host = np.asarray(given[name], like.dtype)
+        if saved[name].shape != like.shape:
+            raise InputError(f"pretrained {name}: expected shape {like.shape}, found {saved[name].shape}")
+        host = np.asarray(saved[name], like.dtype)
         if reinit_layers and "encoder/layers/" in name:
             host = host[:-reinit_layers]
         return jax.make_array_from_callback(host.shape, like.sharding, lambda index: host[index])

@@ -36,15 +36,15 @@ def make_train_step(
         grads, metrics = _gradients(task, state.params, batch, dropout_key, accumulation_steps)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        one = jnp.float32(1)
-        metrics["grad_norm"] = (optax.tree.norm(grads), one)
-        metrics["param_norm"] = (optax.tree.norm(state.params), one)
+        weight = jnp.float32(1)
+        metrics["grad_norm"] = (optax.tree.norm(grads), weight)
+        metrics["param_norm"] = (optax.tree.norm(state.params), weight)
         finite = jnp.isfinite(metrics["loss"][0]) & jnp.isfinite(metrics["grad_norm"][0])
         params, opt_state = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
         )
         metrics = jax.tree.map(lambda x: jnp.where(finite, x, 0), metrics)
-        metrics["skipped"] = (1 - finite.astype(jnp.float32), one)
+        metrics["skipped"] = (1 - finite.astype(jnp.float32), weight)
         return State(params, opt_state, state.step + 1), metrics
 
     return train_step

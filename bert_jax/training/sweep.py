@@ -59,7 +59,7 @@ def sweep(
     for chosen in itertools.product(*grid.values()):
         values = dict(zip(grid, chosen, strict=True))
         recipe = recipes.load_recipe(config, [*overrides, *(f"{key}={value}" for key, value in values.items())])
-        recipes.resolve(recipe)  # before any is run
+        recipes.resolve(recipe)  # check all recipes before the first run
         name = ",".join(f"{key}={value}" for key, value in values.items())
         runs.append((values, recipe, root / name.replace("/", "_")))
     if len({directory for _, _, directory in runs}) < len(runs):
@@ -67,10 +67,10 @@ def sweep(
     scores: dict[tuple[tuple[str, str], ...], list[dict[str, float]]] = {}
     for values, recipe, directory in runs:
         results = train(recipe, directory, progress=progress)
-        found = {name.removeprefix("eval/"): score for name, score in results.items() if name.startswith("eval/")}
-        found = found or {"train/loss": results.get("train/loss", math.nan)}
-        scores.setdefault(tuple((k, v) for k, v in values.items() if k != "seed"), []).append(found)
-    rows = [_row(dict(values), found) for values, found in scores.items()]
+        run_scores = {name.removeprefix("eval/"): score for name, score in results.items() if name.startswith("eval/")}
+        run_scores = run_scores or {"train/loss": results.get("train/loss", math.nan)}
+        scores.setdefault(tuple((k, v) for k, v in values.items() if k != "seed"), []).append(run_scores)
+    rows = [_row(dict(values), run_scores) for values, run_scores in scores.items()]
     metric = runs[0][1].best_metric.removeprefix("eval/")
     if metric:
         rows.sort(key=lambda row: -merit(metric, row.mean[metric]))
@@ -84,16 +84,16 @@ def parse_grid(words: Sequence[str]) -> dict[str, list[str]]:
     for word in words:
         key, _, values = word.removeprefix("config.").partition("=")
         if not key or not all(values.split(",")) or key in grid:
-            raise InputError(f"--sweep: expected KEY=VALUE,VALUE,... of a key not yet given, found {word!r}")
+            raise InputError(f"--sweep: expected KEY=VALUE,VALUE,... with a new key, found {word!r}")
         grid[key] = values.split(",")
     return grid
 
 
-def _row(values: dict[str, str], found: list[dict[str, float]]) -> SweepRow:
-    columns: dict[str, list[Any]] = {name: [scores[name] for scores in found] for name in found[0]}
+def _row(values: dict[str, str], seed_scores: list[dict[str, float]]) -> SweepRow:
+    columns: dict[str, list[Any]] = {name: [scores[name] for scores in seed_scores] for name in seed_scores[0]}
     return SweepRow(
         values,
-        len(found),
+        len(seed_scores),
         {name: float(np.mean(column)) for name, column in columns.items()},
         {name: float(np.std(column, ddof=1)) if len(column) > 1 else 0.0 for name, column in columns.items()},
     )

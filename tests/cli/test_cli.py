@@ -148,7 +148,7 @@ def test_version(capsys):
         (["inspect", "nowhere"], "nowhere: no such model directory"),
         (
             ["plan", "--config", "demo", "--topology", "v5e:1x1", "--length", "64"],
-            "--length: expected --forward with it, as a recipe has its own",
+            "--length: expected only with --forward, as a recipe has its own",
         ),
         (["classify", "m", "text", "--batch-size", "0"], "--batch-size: expected a positive integer, found 0"),
         (["predict", "--model", "m", "--data", "d", "--out", "o.tsv", "--batch-size", "-1"], "--batch-size"),
@@ -431,7 +431,7 @@ def test_only_a_classifier_writes_a_submission(models, capsys, tmp_path):
         capsys, *command, "--model", models["sentence_embedding"]
     )
     evaluate = ["evaluate", "--data", "pairs.tsv", "--model", models["sequence_classification"], "--submission"]
-    assert "submission: expected with predict, which writes it, found with evaluate" in refused(capsys, *evaluate)
+    assert "submission: expected only with predict, which writes it, found with evaluate" in refused(capsys, *evaluate)
     (tmp_path / "rows.tsv").write_text("sentence\na good film\na bad film\n")
     command[2] = tmp_path / "rows.tsv"
     run(capsys, *command, "--model", models["sequence_classification"])

@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_read_stops_or_is_left_out(folder, tmp_path, capsy
     said = capsys.readouterr()
     told = said.err.splitlines()
     assert "b.txt.gz: expected a whole .gz file" in told[0] and told[0].endswith("; the file is left out")
-    assert "d.txt: line 2: " in told[1] and told[-1].startswith("bert-jax: 1 files are left out")
+    assert "d.txt: line 2: " in told[1] and told[-1].startswith("bert-jax: 1 files have no answers")
     assert "3 of 4 files, 3 answers" in said.out
     (texts / "b.txt.gz").write_bytes(gzip.compress(b"the cat\n"))
     assert run(*words, "--skip") == 0

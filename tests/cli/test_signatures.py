@@ -106,7 +106,7 @@ def test_flags_and_their_values(outside):
     unset = ParameterFlags("outside.module.run", "limit", unset=True, fast="quick")
     parser = argparse.ArgumentParser()
     unset.declare(parser)
-    assert unset.values(parser.parse_args([])) == {} and unset.given(parser.parse_args(["--fast"])) == ["--fast"]
+    assert unset.values(parser.parse_args([])) == {} and unset.flags_set(parser.parse_args(["--fast"])) == ["--fast"]
 
 
 @pytest.mark.parametrize(

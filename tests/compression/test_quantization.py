@@ -237,7 +237,7 @@ def test_errors_are_one_line(encoder, quantized, tmp_path, capsys):
     assert run(capsys, encoder, *static).startswith("--calibration: expected a file of texts")
     assert "expected texts, from which mode int8_static" in run(capsys, encoder, *static, "--calibration", empty)
     line = run(capsys, encoder, *out, "--mode", "int8", "--calibration", empty)
-    assert line == "--calibration: expected mode int8_static, which alone needs it, found int8"
+    assert line == "--calibration: expected only with mode int8_static, found int8"
     line = run(capsys, encoder, *out, "--mode", "int8", "--keep", "encoder/layer/*")
     assert line.startswith("--keep 'encoder/layer/*': expected a pattern of parameters such as")
     assert run(capsys, encoder, *out, "--mode", "int8", "--keep", "*").startswith(

@@ -108,9 +108,9 @@ JSON = b"""{"sentence": "one", "label": 1}
 @pytest.mark.parametrize(
     ("name", "data", "lines", "reasons"),
     [
-        ("a.tsv", TSV, [2, 8], "3 with a wrong number of columns, 2 with other bytes than UTF-8"),
-        ("a.csv", CSV, [2, 7, 8], "1 with broken CSV, 1 with a wrong number of columns, 1 with other bytes than UTF-8"),
-        ("a.jsonl", JSON, [1, 10], "2 with broken JSON, 2 with a field of another kind, 2 with other bytes than UTF-8, "
+        ("a.tsv", TSV, [2, 8], "3 with a wrong number of columns, 2 with bytes other than UTF-8"),
+        ("a.csv", CSV, [2, 7, 8], "1 with broken CSV, 1 with a wrong number of columns, 1 with bytes other than UTF-8"),
+        ("a.jsonl", JSON, [1, 10], "2 with broken JSON, 2 with a field of another kind, 2 with bytes other than UTF-8, "
                                    "1 with a missing field"),
     ],
 )  # fmt: skip
@@ -142,7 +142,9 @@ def test_sentences_are_skipped_whole(tmp_path, caplog):
     rows, said = skipped(read_sentences, caplog, spec, Columns(), noun="sentence")
     assert [(row.line, row.words) for row in rows] == [(1, ("EU", "rejects")), (11, ("last",))]
     assert said[0] == f"{spec}: line 4: expected 2 columns as in line 1, found 1; skipped"
-    assert said[-1].startswith(f"{spec}: skipped 3 of 5 sentences: 2 with a wrong number of columns, 1 with other")
+    assert said[-1].startswith(
+        f"{spec}: skipped 3 of 5 sentences: 2 with a wrong number of columns, 1 with bytes other"
+    )
     lines = ['{"tokens": ["a", "b"], "tags": ["O"]}', '{"tokens": ["a"], "tags": ["O"]}', '{"tokens": []}', "{"]
     rows, said = skipped(read_sentences, caplog, write(tmp_path / "a.jsonl", "\n".join(lines)), Columns())
     assert [row.line for row in rows] == [2]
@@ -165,6 +167,6 @@ def test_questions(tmp_path, caplog):
     assert [(question.id, question.article) for question in found] == [("a", 0), ("x", 1), ("e", 1)]
     assert said[0].startswith(f"{spec}: question 'b': expected the answer '1815' at character 11")
     reasons = {part.split(" with ")[1] for part in said[-1].split(": ")[-1].split(", ")}
-    assert reasons == {"an answer that is not in its context", "a missing field", "an empty text", "the id of another",
+    assert reasons == {"an answer that is not in its context", "a missing field", "an empty text", "a repeated id",
                        "a wrong number of answers", "a field of another kind"}  # fmt: skip
     assert "skipped 6 of 9 questions" in said[-1]

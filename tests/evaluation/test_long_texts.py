@@ -199,4 +199,4 @@ def test_what_does_not_fit(place, tuned, tmp_path, capsys):
     with pytest.raises(InputError, match=r"a doc_stride of at least 0 .* of 4 to 16 tokens"):
         pipe("a", windows=True, doc_stride=-1)
     assert main(["classify", model, "a cat", "--long-texts", "windows", "--labels", "a,b"]) == 2
-    assert "--long-texts: expected no --long-texts with --labels" in capsys.readouterr().err
+    assert "--long-texts: expected none with --labels" in capsys.readouterr().err

@@ -115,11 +115,11 @@ def test_sequences_up_to_the_last_position():
     [
         ({"input_ids": [[5, len(PIECES)]]}, f"input_ids: expected 0 to {len(PIECES) - 1}, found {len(PIECES)}"),
         ({"input_ids": [[5, -1]]}, "input_ids: expected 0 to .*, found -1"),
-        ({"input_ids": [5, 6]}, r"expected a full \[B, S\] array, found shape \[2\]"),
-        ({"input_ids": np.zeros((0, 4), int)}, r"expected a full \[B, S\] array"),
+        ({"input_ids": [5, 6]}, r"expected a non-empty array \[B, S\], found shape \[2\]"),
+        ({"input_ids": np.zeros((0, 4), int)}, r"expected a non-empty array \[B, S\]"),
         ({"input_ids": [[5, 6], [7]]}, "input_ids: expected rows of equal length"),
         ({"input_ids": [[5.0, 6.0]]}, "input_ids: expected integers, found float64"),
-        ({"input_ids": [[5, 6]], "attention_mask": [[1]]}, "attention_mask: expected a shape as input_ids"),
+        ({"input_ids": [[5, 6]], "attention_mask": [[1]]}, r"attention_mask: expected shape \[1, 2\] as input_ids"),
         ({"input_ids": [[5, 6]], "attention_mask": [[1, 2]]}, "attention_mask: expected 0 to 1, found 2"),
         ({"input_ids": [[5, 6]], "token_type_ids": [[0, 2]]}, "token_type_ids: expected 0 to 1, found 2"),
         ({"input_ids": [[5, 6]], "position_ids": [[0, 20]]}, "position_ids: expected 0 to 19, found 20"),
@@ -284,7 +284,7 @@ class Table:
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask", "sentence-embedding"])
 def test_a_table_is_not_taken_for_the_names_of_its_columns(task):
     ask = pipeline(task, model_of(PIPELINES[task].head))
-    with pytest.raises(InputError, match="found a table; give one column of it, among 'text'"):
+    with pytest.raises(InputError, match="found a table; pass one of its columns, such as 'text'"):
         ask(Table())
 
 

@@ -80,7 +80,7 @@ def forgotten():
 
     def forget():
         of_entry_points.cache_clear()
-        TASKS.added.clear()
+        TASKS.registered.clear()
         for name in MODULES:
             sys.modules.pop(name, None)
 

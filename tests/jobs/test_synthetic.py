@@ -61,7 +61,7 @@ def test_a_task_without_synthetic_rows_needs_data(monkeypatch):
     monkeypatch.setattr(jobs, "_recipe_of", lambda _: plain)
     message = (
         r"config\.data: expected data, as task 'classification' has no synthetic rows to take shapes from, found none; "
-        r"TaskRecipe\.synthetic_rows adds them"
+        r"TaskRecipe\.synthetic_rows can define them"
     )
     with pytest.raises(InputError, match=message):
         jobs.abstract_task(resolved("classification"))

@@ -75,10 +75,10 @@ def test_the_best_metric_is_measured_too():
 @pytest.fixture
 def added():
     """The registered metrics, without those of the test after it."""
-    before = dict(bert_jax.metrics._added)
-    yield bert_jax.metrics._added
-    bert_jax.metrics._added.clear()
-    bert_jax.metrics._added.update(before)
+    before = dict(bert_jax.metrics._registered)
+    yield bert_jax.metrics._registered
+    bert_jax.metrics._registered.clear()
+    bert_jax.metrics._registered.update(before)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def test_every_pretraining_recipe_has_its_slices():
 def test_a_recipe_on_a_slice(case):
     made = goldens.compiled(case)
     assert made.fits
-    room = MARGIN * made.place.chip.hbm_gib
+    room = MARGIN * made.topology.chip.hbm_gib
     assert all(stage.peak_bytes / 2**30 <= room for stage in made.stages)
     found, expected = goldens.golden(made), GOLDENS["cases"][case]
     assert (found["mesh"], found["shardings"]) == (expected["mesh"], expected["shardings"])

@@ -194,7 +194,7 @@ def test_between_slices_only_data_is_exchanged(recipe_file):
     made = plan(recipes.load_recipe(recipe_file, ["--config.mesh.fsdp=4"]), find_slice("v5e:2x2", 2))
     (stage,) = made.stages
     assert made.mesh == {"data": 2, "fsdp": 4, "tensor": 1}
-    assert made.place.chips == 8
+    assert made.topology.chips == 8
     network = [found for found in stage.collectives if found.network]
     assert {found.axes for found in network} == {("data",)}
     assert {found.axes for found in stage.collectives if found.devices > 1 and not found.network} == {("fsdp",)}

@@ -323,11 +323,11 @@ def get_config(folder):
 @pytest.fixture
 def no_registered():
     """Registries as in a new process, before the test and after it."""
-    before = [dict(each._added) for each in (recipes.OPTIMIZERS, recipes.SCHEDULES)]
-    yield lambda: [each._added.clear() for each in (recipes.OPTIMIZERS, recipes.SCHEDULES)]
+    before = [dict(each._registered) for each in (recipes.OPTIMIZERS, recipes.SCHEDULES)]
+    yield lambda: [each._registered.clear() for each in (recipes.OPTIMIZERS, recipes.SCHEDULES)]
     for each, added in zip((recipes.OPTIMIZERS, recipes.SCHEDULES), before, strict=True):
-        each._added.clear()
-        each._added.update(added)
+        each._registered.clear()
+        each._registered.update(added)
 
 
 @pytest.mark.slow

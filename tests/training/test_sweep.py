@@ -52,7 +52,7 @@ def test_seeds_are_averaged_and_the_best_comes_first(command, tmp_path, capsys, 
     [
         (["seed"], "expected KEY=VALUE,VALUE"),
         (["seed=0,,1"], "expected KEY=VALUE,VALUE"),
-        (["seed=0", "seed=1"], "of a key not yet given"),
+        (["seed=0", "seed=1"], "with a new key"),
         (["=1"], "expected KEY=VALUE,VALUE"),
     ],
 )

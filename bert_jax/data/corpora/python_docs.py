@@ -24,7 +24,7 @@ PACKAGES = (
     "absl array_record etils flax grain jax matplotlib ml_collections numpy optax orbax rich safetensors sentencepiece "
     "tensorflow_datasets tokenizers"
 )
-# Code for testing, and other people's: few docstrings, odd ones or copies.
+# Tests and vendored packages: they have few docstrings, odd ones or copies.
 _SKIPPED_DIRECTORIES = frozenset(("test", "tests", "testing", "idlelib", "site-packages", "dist-packages", "_vendor"))
 _SKIPPED_FILES = re.compile(r"test_.*|.*_test|conftest|.*_pb2|.*_pb2_grpc")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -100,12 +100,12 @@ def _package_roots(package: str) -> list[Path]:
 
 def _sources(root: Path, package: str) -> list[tuple[str, Path]]:
     """Return (module name, path) of the Python files below `root`, sorted by name."""
-    found = []
+    modules = []
     for path in root.rglob("*.py"):
         parts = path.relative_to(root).with_suffix("").parts
         if not _SKIPPED_DIRECTORIES.intersection(parts) and not _SKIPPED_FILES.fullmatch(parts[-1]):
-            found.append((".".join(filter(None, (package, *parts))).removesuffix(".__init__"), path))
-    return sorted(found)
+            modules.append((".".join(filter(None, (package, *parts))).removesuffix(".__init__"), path))
+    return sorted(modules)
 
 
 def _docstrings(path: Path) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _docstrings(path: Path) -> Iterator[str]:
         return
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in other people's strings
+            warnings.simplefilter("ignore")  # ignore warnings about invalid escapes in other people's strings
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return

@@ -23,7 +23,7 @@ DEFAULT_FIELD = "text"
 # Longer documents are cut into several and longer lines into paragraphs, so that memory stays bounded for any input.
 MAX_DOCUMENT_BYTES = 4 << 20
 MAX_LINE_BYTES = 1 << 20
-MAX_BLANK_LINES = 1_000_000  # in a row: more of them are not a text file
+MAX_BLANK_LINES = 1_000_000  # consecutive blank lines; a file with more is not a text file
 _BLANK = (b"\n", b"\r\n")
 
 
@@ -77,7 +77,7 @@ class ByteRange(NamedTuple):
 
 
 WHOLE = ByteRange()
-Invalid = Callable[[InputError], None]  # what to do with the error of an invalid row
+Invalid = Callable[[InputError], None]  # a function that gets the error of an invalid row
 
 
 def strict(error: InputError) -> None:
@@ -216,12 +216,12 @@ def read_parquet_documents(
     Raises:
         InputError: pyarrow is not installed, the file is not Parquet, or there is no such column of texts.
     """
-    size, found = storage.Path(path).size(), False
+    size, has_rows = storage.Path(path).size(), False
     for number, row, share in read_parquet(path, [field], part.start, part.stop):
-        found = True
+        has_rows = True
         end = round(size * share) - part.start
         yield from row_documents(place(str(path), number), f"{path}:{number}", row, field, end, invalid)
-    if not found and part == WHOLE:
+    if not has_rows and part == WHOLE:
         raise InputError(f"{path}: expected rows, found none")
 
 
@@ -350,8 +350,8 @@ def _decoded(
                 yield Line(number, raw.decode("utf-8-sig" if is_first else "utf-8"), start, end, is_beginning)
                 start, is_first = end, False
     except UnicodeDecodeError as error:
-        found = f"byte 0x{error.object[error.start]:02x} at offset {error.start} of the line"
-        raise InputError(f"{name}: line {number}: expected UTF-8 text, found {found}; {OTHER_ENCODING}") from None
+        problem = f"byte 0x{error.object[error.start]:02x} at offset {error.start} of the line"
+        raise InputError(f"{name}: line {number}: expected UTF-8 text, found {problem}; {OTHER_ENCODING}") from None
     except storage.DamagedError as error:
         raise InputError(f"{name}: line {number}: {error}") from None
 

@@ -28,7 +28,7 @@ def saved_files(path: str) -> list[storage.Path]:
         raise InputError(f"{path}: expected a folder that `save_to_disk` of datasets wrote, found no {_STATE_FILE}")
     if storage.read_json(folder / _STATE_FILE).get("_indices_data_files"):
         raise InputError(
-            f"{path}: expected all rows of its files, found a selection; save it again by a newer datasets"
+            f"{path}: expected all rows of its files, found a selection; save it again with a newer datasets"
         )
     names = _names(folder / _STATE_FILE, lambda content: [file["filename"] for file in content["_data_files"]])
     return [storage.existing(folder / name) for name in names]

@@ -6,7 +6,7 @@ import re
 _STOP = re.compile(
     r"[.!?\u2026]+[\"')\]\u201d\u2019\u00bb]*\s+|[\u3002\uff01\uff1f]+[\"\u201d\u2019\u300d\u300f\uff09]*\s*"
 )
-_OPENING = "\"'([\u201c\u2018\u00ab\u2013\u2014-"  # what may stand before a word
+_OPENING = "\"'([\u201c\u2018\u00ab\u2013\u2014-"  # characters that may precede a word
 _LONGEST_WORD = 40  # characters checked before a stop: keeps the time linear in the length of the text
 # Words that end with a full stop within a sentence, as does a single letter: an initial, or one of "e.g.".
 _ABBREVIATIONS_LIST = (

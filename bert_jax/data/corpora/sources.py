@@ -40,8 +40,8 @@ _TEXT_KINDS: dict[str, Callable[..., Iterator[Document]]] = {
     "wikitext": readers.read_wikitext_documents,
 }
 _TFDS = re.compile(r"([^:]+)(?::([^:\[]*(?:\[[^\]]*\])?)(?::([^:]*))?)?")  # a split may be "train[:10%]"
-_SAMPLED_BYTES = 1 << 20  # of a part that is in a sample or not
-_CONCURRENT, _AT_ONCE = 16, 4096  # requests for the sizes of files: under way, and in line
+_SAMPLED_BYTES = 1 << 20  # size of the parts from which a sample is drawn
+_CONCURRENT, _AT_ONCE = 16, 4096  # requests for file sizes: concurrent ones, and queued ones
 _JSON_SUFFIXES = tuple(name + suffix for name in (".jsonl", ".ndjson", ".json") for suffix in ("", *COMPRESSED))
 _PARQUET_SUFFIX = ".parquet"
 _ROWS = (*_JSON_SUFFIXES, _PARQUET_SUFFIX)
@@ -118,10 +118,10 @@ class Corpus:
             raise InputError(f"{self.spec}: expected a share above 0 and at most 1, found {share:g}")
         parts = self.parts(_SAMPLED_BYTES)
         chosen = sorted(random.Random(0).sample(range(len(parts)), max(1, round(share * len(parts)))))
-        found = [parts[number] for number in chosen]
-        read = functools.partial(_documents_of, found)
+        sampled = [parts[number] for number in chosen]
+        read = functools.partial(_documents_of, sampled)
         return Corpus(
-            f"{share:g} of {self.spec}", read, sum(part.num_bytes for part in found), lambda most_bytes: found
+            f"{share:g} of {self.spec}", read, sum(part.num_bytes for part in sampled), lambda most_bytes: sampled
         )
 
 
@@ -170,8 +170,8 @@ def open_corpus(spec: str | Sequence[str], has_empty: bool = False) -> Corpus:
 
 def _field(spec: str) -> tuple[str, str]:
     for suffix in _ROWS:
-        path, found, field = spec.rpartition(f"{suffix}:")
-        if found:
+        path, separator, field = spec.rpartition(f"{suffix}:")
+        if separator:
             return path + suffix, field or readers.DEFAULT_FIELD
     return spec, readers.DEFAULT_FIELD
 
@@ -198,16 +198,16 @@ def _open_files(spec: str, paths: Sequence[storage.Path], kind: str, field: str,
         return functools.partial(read_arrow_documents, field=field) if kind == _SAVED else _TEXT_KINDS[kind]
 
     def cut(most_bytes: int) -> list[Part]:
-        found = []
+        parts = []
         for path, size in zip(paths, sizes, strict=True):
             read, has_rows = functools.partial(reader(path), str(path)), _has_rows(path, kind)
             if size < 2 * most_bytes or not _has_ranges(path, kind):
-                found.append(Part(str(path), read, size, has_rows))
+                parts.append(Part(str(path), read, size, has_rows))
                 continue
             for start, stop in _bounds(size, most_bytes):
                 part = ByteRange(start, stop)
-                found.append(Part(part.name(path), functools.partial(read, part=part), stop - start, has_rows))
-        return found
+                parts.append(Part(part.name(path), functools.partial(read, part=part), stop - start, has_rows))
+        return parts
 
     return Corpus(spec, lambda: (document for path in paths for document in reader(path)(path)), sum(sizes), cut)
 

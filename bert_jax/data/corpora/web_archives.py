@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 _HTML = ("text/html", "application/xhtml+xml")
 _PLAIN = "text/plain"
 _PIECE_BYTES = 1 << 16
-_DEEPEST = 1000  # elements within each other; browsers cut at 512
+_DEEPEST = 1000  # deepest nesting of elements; browsers stop at 512
 
 
 def read_web_archive(path: storage.PathLike, invalid: Invalid = strict) -> Iterator[Document]:
@@ -34,7 +34,7 @@ def read_web_archive(path: storage.PathLike, invalid: Invalid = strict) -> Itera
     Raises:
         InputError: the file is no web archive, is damaged or has neither texts nor pages.
     """
-    path, done, found = storage.existing(path), 0, False
+    path, done, has_text = storage.existing(path), 0, False
     try:
         with storage.open_decompressed(path) as (stream, file):
             for number, record in enumerate(_records(stream), 1):
@@ -43,12 +43,12 @@ def read_web_archive(path: storage.PathLike, invalid: Invalid = strict) -> Itera
                 except InputError as error:
                     invalid(InputError(f"{path}: record {number}: {error}"))
                     text = ""
-                found, done = found or text is not None, number
+                has_text, done = has_text or text is not None, number
                 yield from text_documents(f"{path}:{number}", text or "", file.tell())
-            stream.read(1)  # raises the error of a file that is cut short, which the iterator takes for the end
+            stream.read(1)  # raises an error for a truncated file, which the iterator treats as complete
     except storage.DamagedError as error:
         raise InputError(f"{path}: record {done + 1}: {error}") from None
-    if not found:
+    if not has_text:
         raise InputError(f"{path}: expected records with texts or pages, found none")
 
 
@@ -68,7 +68,7 @@ def _records(stream: IO[bytes]) -> Iterator[Any]:
 
 
 def _text(record: Any) -> str | None:
-    """Return the text of a record; None where it is of another kind.
+    """Return the text of a record; None for a record of another kind.
 
     Raises:
         InputError: it is too long, not UTF-8, or a page that cannot be read.
@@ -96,10 +96,10 @@ def _content(record: Any) -> bytes:
         size += len(piece)
         if size > MAX_ROW_BYTES:
             raise InputError(f"expected at most {MAX_ROW_BYTES:,} bytes, found more")
-    while record.raw_stream.read(_PIECE_BYTES):  # what may follow the last chunk
+    while record.raw_stream.read(_PIECE_BYTES):  # read what follows the last chunk
         pass
-    if getattr(record.raw_stream, "limit", 0):  # bytes that the record's header promises
-        raise storage.DamagedError("expected a whole record, found one that is cut short")
+    if getattr(record.raw_stream, "limit", 0):  # bytes of the record's declared length that are missing
+        raise storage.DamagedError("expected a complete record, found a truncated one")
     return b"".join(pieces)
 
 
@@ -107,12 +107,12 @@ def _decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        found = f"byte 0x{content[error.start]:02x} at offset {error.start}"
-        raise InputError(f"expected UTF-8 text, found {found}") from None
+        invalid_byte = f"byte 0x{content[error.start]:02x} at offset {error.start}"
+        raise InputError(f"expected UTF-8 text, found {invalid_byte}") from None
 
 
 def _main_text(content: bytes, parameters: str) -> str:
-    """Return the main text of a page, whose encoding the parameters of its type name, or else the page itself."""
+    """Return the main text of a page; its encoding is that of the content type, or else that of the page."""
     try:
         tree = HTMLTree.parse_from_bytes(content, _encoding(content, parameters))
     except (HTMLParserException, LookupError, UnicodeError) as error:
@@ -123,7 +123,7 @@ def _main_text(content: bytes, parameters: str) -> str:
 
 
 def _encoding(content: bytes, parameters: str) -> str:
-    """Return the encoding that the parameters name; or UTF-8 where the content is that; or one that is guessed."""
+    """Return the encoding that the parameters name, else UTF-8 if the content is valid UTF-8, else a guess."""
     named = parameters.partition("charset=")[2].strip(" \"'")
     if named and (known := map_encoding_to_html5(named, False)):
         return known
@@ -135,7 +135,7 @@ def _encoding(content: bytes, parameters: str) -> str:
 
 
 def _depth(tree: HTMLTree) -> int:
-    """Return the greatest number of elements within each other."""
+    """Return the depth of the deepest nested element."""
     deepest = 0
 
     def enter(context: Any) -> None:

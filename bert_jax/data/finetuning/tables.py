@@ -72,7 +72,7 @@ def _rows(spec: Any, columns: Columns, bad: InvalidRows) -> Iterator[tuple[int, 
     if spec.startswith("tfds:"):
         return tfds_rows(spec, columns, bad)
     if suffix := format_of(spec):
-        read: Any = json_rows if READERS.is_added(suffix) else READERS[suffix]
+        read: Any = json_rows if READERS.is_registered(suffix) else READERS[suffix]
         rows: Iterator[tuple[int, dict[str, Any]]] = read(spec, columns, bad)
         return rows
     raise InputError(

@@ -43,7 +43,7 @@ def run_on_beam(job: Preparation, corpus: str, units: Sequence[Unit], options: S
         InputError: a step raised one.
     """
     pickled = [np.frombuffer(pickle.dumps(unit), _BYTES) for unit in units]
-    write_grouped(_units_path(job), np.array([len(found) for found in pickled]), pickled)
+    write_grouped(_units_path(job), np.array([len(unit) for unit in pickled]), pickled)
     count = len(units)
 
     def step(work: Callable[..., Iterable[Any]], *options: Any) -> beam.PTransform:
@@ -59,21 +59,21 @@ def run_on_beam(job: Preparation, corpus: str, units: Sequence[Unit], options: S
                 numbers = (
                     repeated | "all repeated" >> _together() | "numbers again" >> beam.FlatMap(lambda _: range(count))
                 )
-            found = numbers | "spread units" >> beam.Reshuffle() | "prepared" >> step(_prepared_unit, count)
-            train = found | "all units" >> _together() | "train" >> beam.Map(Prepared.total)
+            prepared = numbers | "spread units" >> beam.Reshuffle() | "prepared" >> step(_prepared_unit, count)
+            train = prepared | "all units" >> _together() | "train" >> beam.Map(Prepared.total)
             held_out = train | "held out" >> step(_held_out) | "spread held out" >> beam.Reshuffle()
             validation = held_out | "validation" >> step(_prepared)
             everything = (train, validation) | "train and validation" >> beam.Flatten()
             _ = everything | "everything" >> _together() | "finish" >> step(_finish, corpus)
     except Exception as error:
-        if found := _INPUT_ERROR.search(f"{type(error).__module__}.{type(error).__name__}: {error}"):
-            raise InputError(found[1]) from None
+        if input_error := _INPUT_ERROR.search(f"{type(error).__module__}.{type(error).__name__}: {error}"):
+            raise InputError(input_error[1]) from None
         raise
     return Manifest.read(job.directory)
 
 
 class _Step(beam.DoFn):
-    """Does `work(job, element)` for each element."""
+    """Transform that runs `work(job, element)` for each element."""
 
     def __init__(self, work: Callable[..., Iterable[Any]], settings: PrepareSettings, directory: str):
         self._work, self._settings, self._directory = work, settings, directory

@@ -118,10 +118,10 @@ def _instances(
     rng: random.Random,
 ) -> Iterator[Instance]:
     """Make instances of the documents of a chunk, in one pass."""
-    objective, short = settings.objective, settings.short_seq_prob
+    objective, short_prob = settings.objective, settings.short_seq_prob
     specials = num_special(objective, tokenizer.layout)
     if objective == "mlm":
-        yield from full_sentences(documents, length, short, tokenizer.sep_id, rng, specials)
+        yield from full_sentences(documents, length, short_prob, tokenizer.sep_id, rng, specials)
     else:
         for index in range(len(documents)):
-            yield from pairs_of_document(documents, index, length, short, rng, objective, specials)
+            yield from pairs_of_document(documents, index, length, short_prob, rng, objective, specials)

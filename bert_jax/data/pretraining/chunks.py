@@ -16,8 +16,8 @@ from bert_jax.data.pretraining.manifest import InstanceSet
 from bert_jax.errors import InputError, did_you_mean, logger
 from bert_jax.tokenization import Tokenizer
 
-DUPLICATES = ("", "exact", "near")  # which documents are left out
-RECORDS_DIR = "done_chunks"  # within the prepared directory, until it is complete
+DUPLICATES = ("", "exact", "near")  # kinds of duplicates that are removed
+RECORDS_DIR = "done_chunks"  # subdirectory that exists until the prepared directory is complete
 _logger = logger(__name__)
 
 
@@ -70,7 +70,7 @@ class Chunk:
 
     @property
     def unit(self) -> str:
-        """The name of its unit, or of its group of held-out documents."""
+        """The name of the chunk's unit, or of its group of held-out documents."""
         return unit_of(self.name)
 
     def fingerprint(self, settings: PrepareSettings, tokenizer: Tokenizer) -> str:
@@ -96,12 +96,12 @@ class ChunkResult:
     documents: int
     sentences: int
     characters: int
-    sets: list[InstanceSet]  # one shard each
+    sets: list[InstanceSet]  # each set has one shard
     counts: TextCounts
 
     @property
     def unit(self) -> str:
-        """The name of its unit, or of its group of held-out documents."""
+        """The name of the chunk's unit, or of its group of held-out documents."""
         return unit_of(self.name)
 
     @property
@@ -137,16 +137,16 @@ def unit_of(name: str) -> str:
 def cut_chunks(documents: Iterable[Document], split: str, name: str, shard_bytes: int) -> Iterator[Chunk]:
     """Yield chunks of at least `shard_bytes`; the remainder joins the last one unless it is half of one."""
     full: list[Document] = []  # the last full chunk, which a small remainder may still join
-    filling: list[Document] = []
+    partial: list[Document] = []
     size, numbers = 0, itertools.count()
     for document in documents:
-        filling.append(document)
+        partial.append(document)
         size += document.characters
         if size >= shard_bytes:
             if full:
                 yield Chunk(split, f"{name}-{next(numbers):03d}", full)
-            full, filling, size = filling, [], 0
+            full, partial, size = partial, [], 0
     if full and size < shard_bytes // 2:
-        full, filling = full + filling, []
-    for rest in filter(None, (full, filling)):
+        full, partial = full + partial, []
+    for rest in filter(None, (full, partial)):
         yield Chunk(split, f"{name}-{next(numbers):03d}", rest)

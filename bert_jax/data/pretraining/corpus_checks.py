@@ -109,39 +109,39 @@ def complaints(
         train: the sets of training instances.
         objective, packed: arguments of `bert_jax.data.pretraining.prepare.prepare`.
     """
-    found = []
+    lines = []
     if counts.headings > MOST_HEADINGS * counts.paragraphs:
-        found.append(
+        lines.append(
             f"{counts.headings:,} of {counts.paragraphs:,} lines are headings like ' = Title = ', as in WikiText; "
             "name the corpus wikitext:PATH, so that an article is a document"
         )
-    found += _of_pairs(counts, train) if objective != "mlm" else []
+    lines += _of_pairs(counts, train) if objective != "mlm" else []
     if duplicates > MOST_DUPLICATES:
-        found.append(f"{duplicates:.0%} of documents have the text of an earlier one; --deduplicate leaves them out")
+        lines.append(f"{duplicates:.0%} of documents have the text of an earlier one; --deduplicate leaves them out")
     if counts.unknown > MOST_UNKNOWN * counts.tokens:
-        found.append(
+        lines.append(
             f"{counts.unknown / counts.tokens:.0%} of the tokens are unknown; look whether the tokenizer is for this "
             "language, and for its capitals"
         )
     for part in () if packed else train:
         mean = part.tokens / max(part.examples, 1)
         if part.examples >= FEWEST_EXAMPLES and mean < LEAST_FILLED * part.max_seq_length:
-            found.append(
+            lines.append(
                 f"examples of up to {part.max_seq_length} tokens have {mean:.0f} on average, since documents are "
                 "short; --pack lets them share rows, or choose a smaller --max-seq-length"
             )
-    return found
+    return lines
 
 
 def _of_pairs(counts: TextCounts, train: Sequence[InstanceSet]) -> list[str]:
-    """Return complaints about pairs of segments, which need documents of two sentences or more."""
+    """Return warnings about pairs of segments, which need documents of at least two sentences."""
     pairs, label_1 = (sum(getattr(part, name) for part in train) for name in ("examples", "label_1"))
-    alone = counts.one_sentence / max(counts.documents, 1)
+    single = counts.one_sentence / max(counts.documents, 1)
     is_random = pairs >= FEWEST_EXAMPLES and label_1 > MOST_RANDOM_PAIRS * pairs
-    if not is_random and alone <= MOST_ONE_SENTENCE:
+    if not is_random and single <= MOST_ONE_SENTENCE:
         return []
     share = f"{label_1 / max(pairs, 1):.0%} of the pairs are random or swapped, where 50% are meant, as "
     return [
-        f"{share}{alone:.0%} of the documents have a single sentence and others are short; if a blank line only ends "
+        f"{share}{single:.0%} of the documents have a single sentence and others are short; if a blank line only ends "
         "a paragraph there, name the corpus files:PATH or, of WikiText, wikitext:PATH"
     ]

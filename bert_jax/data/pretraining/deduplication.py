@@ -1,4 +1,4 @@
-"""Find documents whose text an earlier document of a corpus has, in bounded memory and in any order of the work.
+"""Find documents that repeat an earlier one of the corpus, in bounded memory and in any order of processing.
 
 1. `write_keys`, for each unit: a row for each document, its key and its number in the unit, sorted by the key.
 2. `find_repeated`, for each range of keys: among the rows of all units in the range, every document but the first of
@@ -34,9 +34,9 @@ from bert_jax.data.pretraining.removal import (
 from bert_jax.data.pretraining.units import LeftOut, Unit, documents_of
 
 REMOVED_FILE = "removed.jsonl"
-_BUCKETS = 4096  # of a file of keys, by the upper bits of a key; a range of keys is a run of them
+_BUCKETS = 4096  # buckets of a key file, by the upper bits; a key range is a run of buckets
 _BUCKET_SHIFT = np.uint64(52)
-_RANGE_BYTES = 64 << 20  # of keys in memory at a time
+_RANGE_BYTES = 64 << 20  # bytes of keys in memory at a time
 _CONCURRENT = 16  # units whose keys are read at a time
 _BATCH = 1024  # documents whose keys are made together
 
@@ -55,7 +55,7 @@ class Keys(Protocol):
     dtype: ClassVar[np.dtype]
 
     def collected(self, documents: Sequence[Document]) -> np.ndarray:
-        """Return what the keys of documents are made of, a row for each."""
+        """Return the rows from which keys are made, one for each document."""
         ...
 
     def sorted_rows(self, collected: Sequence[np.ndarray]) -> tuple[np.ndarray, Iterator[np.ndarray]]:
@@ -78,7 +78,7 @@ class Keys(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class ExactKeys:
-    """Documents are equal if their paragraphs are, without white space at the ends of lines and blank lines."""
+    """Compare documents exactly: by their paragraphs, ignoring blank lines and trailing white space."""
 
     kind: ClassVar[str] = "exact"
     rows_each: ClassVar[int] = 1
@@ -98,19 +98,19 @@ class ExactKeys:
 
     def repeated(self, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Return REPEATED rows of the documents that an earlier one repeats."""
-        order = np.lexsort((rows["rest"], rows["key"]))  # stable: in the order of the corpus
+        order = np.lexsort((rows["rest"], rows["key"]))  # stable, so equal keys stay in the order of the corpus
         rows, units = rows[order], units[order]
         is_first = np.ones(len(rows), bool)
         is_first[1:] = (rows["key"][1:] != rows["key"][:-1]) | (rows["rest"][1:] != rows["rest"][:-1])
         first = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
-        found = np.empty(np.count_nonzero(~is_first), REPEATED)
-        found["unit"], found["number"] = units[~is_first], rows["number"][~is_first]
-        found["first_unit"], found["first_number"] = units[first][~is_first], rows["number"][first][~is_first]
-        return found
+        duplicates = np.empty(np.count_nonzero(~is_first), REPEATED)
+        duplicates["unit"], duplicates["number"] = units[~is_first], rows["number"][~is_first]
+        duplicates["first_unit"], duplicates["first_number"] = units[first][~is_first], rows["number"][first][~is_first]
+        return duplicates
 
 
 def write_keys(unit: Unit, kinds: Iterable[Keys], settings: PrepareSettings, directory: storage.Path) -> UnitTexts:
-    """Write the keys of the documents of a unit and the record of its texts, unless an earlier run has.
+    """Write the keys of the documents of a unit and the record of its texts, unless an earlier run has written them.
 
     Args:
         unit: the unit.
@@ -119,14 +119,14 @@ def write_keys(unit: Unit, kinds: Iterable[Keys], settings: PrepareSettings, dir
         directory: the directory that is prepared.
     """
     kinds = tuple(kinds)
-    looked_for = [*map(repr, kinds), f"invalid={settings.invalid}", repr(settings.filters)]
+    requested = [*map(repr, kinds), f"invalid={settings.invalid}", repr(settings.filters)]
     parts = [[part.name, part.num_bytes] for part in unit.parts]
     path = record_path(unit.index, directory)
     if path.exists():
         earlier = UnitTexts.read(unit.index, directory)
-        if (earlier.parts, earlier.kinds) == (parts, looked_for):
+        if (earlier.parts, earlier.kinds) == (parts, requested):
             return earlier
-        path.unlink()  # before the first of its keys is replaced
+        path.unlink()  # the record goes before the first of its keys is replaced
     collected: dict[Keys, list[np.ndarray]] = {keys: [] for keys in kinds}
     counts, digest = [], TextsDigest()
     for part in unit.parts:
@@ -135,14 +135,14 @@ def write_keys(unit: Unit, kinds: Iterable[Keys], settings: PrepareSettings, dir
             count += len(batch)
             for document in batch:
                 digest.add(document)
-            for keys, found in collected.items():
-                found.append(keys.collected(batch))
+            for keys, batches in collected.items():
+                batches.append(keys.collected(batch))
         counts.append(count)
-    for keys, found in collected.items():
-        all_keys, blocks = keys.sorted_rows(found) if found else (np.empty(0, np.uint64), iter(()))
+    for keys, batches in collected.items():
+        all_keys, blocks = keys.sorted_rows(batches) if batches else (np.empty(0, np.uint64), iter(()))
         sizes = np.bincount((all_keys >> _BUCKET_SHIFT).astype(np.int64), minlength=_BUCKETS)
         write_grouped(_keys_path(keys, unit.index, directory), sizes, blocks)
-    texts = UnitTexts(looked_for, parts, counts, digest.hexdigest())
+    texts = UnitTexts(requested, parts, counts, digest.hexdigest())
     storage.write_atomically(path, json.dumps(dataclasses.asdict(texts)))
     return texts
 
@@ -166,7 +166,7 @@ def key_ranges(kinds: Iterable[Keys], texts: Sequence[UnitTexts], directory: sto
         while count < _BUCKETS and documents * keys.rows_each * keys.dtype.itemsize > count * _RANGE_BYTES:
             count *= 2
         ranges += [KeyRange(keys, number, count, len(texts)) for number in range(count)]
-    comparison = Comparison(len(texts), {found.keys.kind: found.count for found in ranges})
+    comparison = Comparison(len(texts), {key_range.keys.kind: key_range.count for key_range in ranges})
     storage.write_atomically(directory / RECORDS_DIR / COMPARISON_FILE, json.dumps(dataclasses.asdict(comparison)))
     return ranges
 
@@ -178,12 +178,12 @@ def find_repeated(part: KeyRange, directory: storage.Path) -> None:
     def read(unit: int) -> np.ndarray:
         return read_grouped(_keys_path(part.keys, unit, directory), part.keys.dtype, _BUCKETS, first, stop)
 
-    with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # each takes two requests in an object store
+    with concurrent.futures.ThreadPoolExecutor(_CONCURRENT) as pool:  # each read takes two requests in an object store
         rows = list(pool.map(read, range(part.units)))
-    of_unit = np.repeat(np.arange(part.units), [len(found) for found in rows])
-    found = np.sort(part.keys.repeated(np.concatenate(rows), of_unit))
-    sizes = np.bincount(found["unit"], minlength=part.units)
-    write_grouped(result_path(part.keys.kind, part.number, directory), sizes, [found])
+    of_unit = np.repeat(np.arange(part.units), [len(duplicates) for duplicates in rows])
+    duplicates = np.sort(part.keys.repeated(np.concatenate(rows), of_unit))
+    sizes = np.bincount(duplicates["unit"], minlength=part.units)
+    write_grouped(result_path(part.keys.kind, part.number, directory), sizes, [duplicates])
 
 
 def _keys_path(keys: Keys, unit: int, directory: storage.Path) -> storage.Path:

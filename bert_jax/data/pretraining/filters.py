@@ -12,7 +12,7 @@ from bert_jax.data.corpora.readers import Document
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.extras import how_to_install
 
-_JUDGED = 1000  # characters of a document from which its language follows
+_JUDGED = 1000  # characters of a document from which its language is detected
 LANGUAGE = "language"  # name of the filter by language
 
 
@@ -93,13 +93,13 @@ def document_function(name: str) -> Callable[[str], Any]:
         raise
     except Exception as error:
         raise InputError(f"filter {name}: {type(error).__name__}: {error}") from error
-    found = getattr(module, function, None)
-    if not callable(found):
+    document_filter = getattr(module, function, None)
+    if not callable(document_filter):
         raise InputError(f"filter {name}: expected a function{did_you_mean(function, vars(module))}, found none")
-    return found
+    return document_filter
 
 
-@functools.cache  # of each of a million files
+@functools.cache  # called for each of a million files
 def _has_language(languages: tuple[str, ...]) -> Callable[[str], bool]:
     """Return a function that says whether a text is in one of some languages."""
     try:

@@ -155,16 +155,16 @@ def full_sentences(
     row: list[np.ndarray] = []
     length, target = 0, next_target()
     for index in rng.sample(range(len(documents)), len(documents)):
-        opens = bool(row)  # the document begins in a row that holds another document
+        needs_sep = bool(row)  # the document begins in a row that holds another document
         for start, stop in itertools.pairwise(documents[index].bounds):
             sentence = documents[index].tokens[start:stop]
             for piece in (sentence[i : i + room] for i in range(0, len(sentence), room)):
-                if row and length + opens + len(piece) > target:
+                if row and length + needs_sep + len(piece) > target:
                     yield Instance(np.concatenate(row), np.array([], piece.dtype), 0)
-                    row, length, target, opens = [], 0, next_target(), False
-                row += [np.array([sep_id], piece.dtype), piece] if opens else [piece]
-                length += opens + len(piece)
-                opens = False
+                    row, length, target, needs_sep = [], 0, next_target(), False
+                row += [np.array([sep_id], piece.dtype), piece] if needs_sep else [piece]
+                length += needs_sep + len(piece)
+                needs_sep = False
     if row:
         yield Instance(np.concatenate(row), np.array([], row[0].dtype), 0)
 

@@ -19,17 +19,17 @@ _VERSION = 3
 _Found = TypeVar("_Found")
 
 
-def _checked(found: _Found) -> _Found:
+def _checked(instance: _Found) -> _Found:
     """Return a dataclass after checking its fields' types. Raises ValueError for the first field of a wrong type."""
-    for name, kind in typing.get_type_hints(type(found)).items():
-        value = getattr(found, name)
+    for name, kind in typing.get_type_hints(type(instance)).items():
+        value = getattr(instance, name)
         counts = value.values() if kind == dict[str, int] and isinstance(value, dict) else [value]
         expected = typing.get_origin(kind) or kind
         if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
             raise ValueError(f"{name}: expected {expected.__name__}, found {value!r}")
         if kind in (int, dict[str, int]) and not all(isinstance(count, int) and count >= 0 for count in counts):
             raise ValueError(f"{name}: expected numbers of at least 0, found {value!r}")
-    return found
+    return instance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,11 +143,11 @@ class Manifest:
         manifest = cls._parse(storage.read_text(path), path)
         sizes = directory.sizes_below()
         for shard in (shard for s in manifest.sets for shard in s.shards):
-            found = sizes.get(shard.name)
-            if found is None:
+            num_bytes = sizes.get(shard.name)
+            if num_bytes is None:
                 raise InputError(f"{directory / shard.name}: no such file, though {MANIFEST_FILE} lists it")
-            if found != shard.num_bytes:
-                raise InputError(f"{directory / shard.name}: expected {shard.num_bytes} bytes, found {found}")
+            if num_bytes != shard.num_bytes:
+                raise InputError(f"{directory / shard.name}: expected {shard.num_bytes} bytes, found {num_bytes}")
         return manifest
 
     @classmethod

@@ -95,7 +95,7 @@ def apply_masks(
     budget = np.rint(lengths * masking.mask_prob).astype(np.int64).clip(1, masking.max_predictions)
     columns = np.arange(width)
     scores = hash_counters(keys[:, None], _PICK, columns) >> np.uint64(1)  # the top bit then marks non-candidates
-    together = np.broadcast_to(columns, input_ids.shape)  # column whose random numbers decide on hiding and replacing
+    together = np.broadcast_to(columns, input_ids.shape)  # column whose random numbers decide on the replacement
     if masking.unit == "token":
         chosen = _choose_tokens(candidates, scores, budget)
     elif masking.unit == "word":
@@ -125,9 +125,9 @@ def _choose_tokens(candidates: np.ndarray, scores: np.ndarray, budget: np.ndarra
     """Return bool [B, S], the `budget` candidates of each row with the lowest scores."""
     scores = np.where(candidates, scores, np.uint64(1 << 63))
     order = np.argsort(scores, axis=1, kind="stable")
-    wanted = np.arange(scores.shape[1]) < budget[:, None]
+    within_budget = np.arange(scores.shape[1]) < budget[:, None]
     chosen = np.zeros_like(candidates)
-    np.put_along_axis(chosen, order, wanted, axis=1)
+    np.put_along_axis(chosen, order, within_budget, axis=1)
     return chosen & candidates
 
 
@@ -150,13 +150,13 @@ def _choose_words(
     order = np.argsort(np.where(begins, scores, np.uint64(1 << 63)), axis=1, kind="stable")
     ordered_sizes = np.take_along_axis(sizes, order, axis=1)
     used = np.zeros_like(budget)
-    taken = np.zeros_like(candidates)
+    fitting = np.zeros_like(candidates)
     for k in range(int(begins.sum(axis=1).max(initial=0))):
         fits = (ordered_sizes[:, k] > 0) & (used + ordered_sizes[:, k] <= budget)
         used += np.where(fits, ordered_sizes[:, k], 0)
-        taken[:, k] = fits
+        fitting[:, k] = fits
     words = np.zeros_like(candidates)
-    np.put_along_axis(words, order, taken, axis=1)
+    np.put_along_axis(words, order, fitting, axis=1)
     return np.take_along_axis(words, first, axis=1) & candidates
 
 
@@ -183,12 +183,12 @@ def _choose_spans(
     chosen, together = np.zeros_like(candidates), np.zeros(candidates.shape, np.int64)
     for start in order.T[: int(begins.sum(axis=1).max(initial=0))]:
         left = budget - chosen.sum(axis=1)
-        opens = begins[rows, start] & ~chosen[rows, start] & (left > 0)
+        may_begin = begins[rows, start] & ~chosen[rows, start] & (left > 0)
         if not (left > 0).any():
             break
         first = word[rows, start][:, None]
         inside = (word >= first) & (word < first + num_words[rows, start][:, None])
-        inside &= candidates & ~chosen & (segment == segment[rows, start][:, None]) & opens[:, None]
+        inside &= candidates & ~chosen & (segment == segment[rows, start][:, None]) & may_begin[:, None]
         inside &= np.cumsum(inside, axis=1) <= left[:, None]
         together = np.where(inside, start[:, None], together)
         chosen |= inside

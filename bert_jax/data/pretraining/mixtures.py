@@ -19,7 +19,7 @@ from bert_jax.data.pretraining.sources import PretrainingSource, interleave
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
-_SLOTS = 1 << 16  # of the circle
+_SLOTS = 1 << 16  # slots of the circle
 _STRIDE = 40_503  # _SLOTS / golden ratio, and odd: every slot is visited once in _SLOTS steps
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -39,11 +39,12 @@ class Mixture:
     def __init__(self, weights: Sequence[float], batch_size: int):
         sizes = _arcs(np.asarray(weights, np.float64))
         self.shares = sizes / _SLOTS
-        owner = np.repeat(np.arange(len(sizes)), sizes)[np.arange(_SLOTS) * _STRIDE % _SLOTS]  # in order of visits
+        # Owners of the slots, in the order in which these are visited.
+        owner = np.repeat(np.arange(len(sizes)), sizes)[np.arange(_SLOTS) * _STRIDE % _SLOTS]
         self._owner = owner
         self._visits = [np.flatnonzero(owner == directory) for directory in range(len(sizes))]
         spread = next(n for n in range(round(_GOLDEN * batch_size), 2 * batch_size) if math.gcd(n, batch_size) == 1)
-        slots = np.arange(batch_size) * spread % batch_size * _SLOTS // batch_size  # neighbours are far apart
+        slots = np.arange(batch_size) * spread % batch_size * _SLOTS // batch_size  # adjacent rows take distant slots
         self._phases = slots * pow(_STRIDE, -1, _SLOTS) % _SLOTS
 
     def directories(self, step: int, batch_rows: np.ndarray) -> np.ndarray:
@@ -67,7 +68,7 @@ def _arcs(weights: np.ndarray) -> np.ndarray:
     exact = weights / weights.sum() * _SLOTS
     sizes = np.where(weights > 0, np.maximum(np.floor(exact), 1), 0).astype(np.int64)
     missing = _SLOTS - int(sizes.sum())
-    for _ in range(-missing):  # tiny ones were rounded up
+    for _ in range(-missing):  # tiny shares were rounded up, so the sum is too large
         sizes[sizes.argmax()] -= 1
     sizes[np.argsort(np.where(weights > 0, sizes - exact, np.inf), kind="stable")[: max(missing, 0)]] += 1
     return sizes
@@ -123,10 +124,10 @@ class MixedSource:
             if source.fetches_blocks:
                 turns = self.mixture.turns(directory, step, everyone)
                 source.prefetch(int(turns.min()), int(turns.max()), batch_rows)
-            own = batch_rows[owners == directory]
-            if len(own):
-                turns = self.mixture.turns(directory, step, own)
-                parts.append((np.flatnonzero(owners == directory), source.rows(turns, own)))
+            source_rows = batch_rows[owners == directory]
+            if len(source_rows):
+                turns = self.mixture.turns(directory, step, source_rows)
+                parts.append((np.flatnonzero(owners == directory), source.rows(turns, source_rows)))
         return interleave(parts)
 
     def epochs(self, num_steps: int) -> np.ndarray:

@@ -18,12 +18,12 @@ from bert_jax.data.pretraining.removal import REPEATED
 from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
 
-_VALUES = 128  # of a signature
-_RUN = 5  # words, as Lee et al. 2022 (arXiv:2107.06499), appendix A
-_AT_ONCE = 512  # runs, whose 128 values each stay in the processor's cache
-_FOUND = 0.97  # the probability that documents of just the similarity asked for have an equal band
+_VALUES = 128  # values of a signature
+_RUN = 5  # words per n-gram, as in Lee et al. 2022 (arXiv:2107.06499), appendix A
+_AT_ONCE = 512  # n-grams hashed together, so that their 128 values each stay in the processor's cache
+_FOUND = 0.97  # probability that two documents of exactly the requested similarity share a band
 _BAND_BITS = 5  # the upper bits of a key are the number of the band; there are at most 32 bands
-_CHANCE = 1 / 16  # that 4 bits are equal
+_CHANCE = 1 / 16  # probability that 4 random bits are equal
 # Scripts without spaces between words, in which each character counts as one: kana, Han, Thai to Myanmar, Khmer.
 _SINGLE = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORDS = re.compile(rf"[{_SINGLE}]|[^\W{_SINGLE}]+")
@@ -40,7 +40,7 @@ def bands_for(similarity: float) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True)
 class NearKeys:
-    """Documents are near if the Jaccard similarity of their sets of runs of 5 words is at least `similarity`."""
+    """Compare documents by the Jaccard similarity of their sets of 5-word runs: near means at least `similarity`."""
 
     similarity: float
 
@@ -67,25 +67,25 @@ class NearKeys:
         def rows() -> Iterator[np.ndarray]:
             for of_band in keys:
                 order = np.argsort(of_band, kind="stable")
-                found = np.empty(len(order), self.dtype)
-                found["key"], found["number"], found["codes"] = of_band[order], order, codes[order]
-                yield found
+                band_rows = np.empty(len(order), self.dtype)
+                band_rows["key"], band_rows["number"], band_rows["codes"] = of_band[order], order, codes[order]
+                yield band_rows
 
         return keys.ravel(), rows()
 
     def repeated(self, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """Return REPEATED rows of the documents that are near an earlier one which stays."""
-        order = np.argsort(rows["key"], kind="stable")  # in the order of the corpus
+        """Return REPEATED rows of the documents that are near an earlier one that is kept."""
+        order = np.argsort(rows["key"], kind="stable")  # stable, so equal keys stay in the order of the corpus
         rows, units = rows[order], units[order]
         starts = np.flatnonzero(np.diff(rows["key"], prepend=~rows["key"][:1]))
         sizes = np.diff(starts, append=len(rows))
-        found = []
+        duplicates = []
         for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
             codes = rows["codes"][start : start + size]
             for later, first in _pairs(np.stack([codes >> 4, codes & 15], -1).reshape(size, -1), self.similarity):
                 places = start + np.array([later, first])
-                found.append(tuple(np.stack([units[places], rows["number"][places]], -1).ravel().tolist()))
-        return np.array(found, REPEATED)
+                duplicates.append(tuple(np.stack([units[places], rows["number"][places]], -1).ravel().tolist()))
+        return np.array(duplicates, REPEATED)
 
 
 def _pairs(codes: np.ndarray, similarity: float) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Which files of a directory that is prepared are of `prepare`: it removes and replaces these, and no others.
+"""Track the files that `prepare` writes into a directory: it removes and replaces only these.
 
 The name of a file is noted before the file is written, by an empty file NAME.written in `NOTES`. Files in
 `RECORDS_DIR` are known by their names.
@@ -19,7 +19,7 @@ _RECORD = re.compile(
     r"(train|validation)-[0-9-]+[.]json|held-out-[0-9]+[.]jsonl|texts-[0-9]+[.]json|comparison[.]json|units[.]bin|"
     r"keys-[a-z]+-[0-9]+[.]bin|repeated-[a-z]+-[0-9]+[.]bin"
 )
-_CONCURRENT = 16  # requests to an object store
+_CONCURRENT = 16  # concurrent requests to an object store
 
 
 def own_file(directory: storage.Path, name: str) -> storage.Path:
@@ -37,7 +37,7 @@ def own_file(directory: storage.Path, name: str) -> storage.Path:
 
 
 def note_finished(directory: storage.Path, others: Iterable[str]) -> None:
-    """Note the files of a finished directory, whose notes may be gone as a run was killed at its very end.
+    """Note the files of a finished directory again, as a run that was killed at its very end has removed the notes.
 
     Args:
         directory: the directory; nothing is noted where it has no manifest.
@@ -61,10 +61,10 @@ def _note(directory: storage.Path, names: Iterable[str]) -> None:
 
 
 def remove_own_files(directory: storage.Path, kept: Container[str] = ()) -> None:
-    """Remove the noted files except those `kept`, and what killed processes left of them."""
+    """Remove the noted files except those `kept`, and unfinished files of killed processes."""
     notes = directory / NOTES
-    found = notes.sizes_below() if notes.exists() else {}
-    names = [name.removesuffix(_NOTE) for name, size in found.items() if name.endswith(_NOTE) and not size]
+    note_sizes = notes.sizes_below() if notes.exists() else {}
+    names = [name.removesuffix(_NOTE) for name, size in note_sizes.items() if name.endswith(_NOTE) and not size]
     _unlink_all([directory / name for name in names if name not in kept])
     if not directory.is_remote:
         for folder in (directory, directory / TOKENIZER_DIR):
@@ -73,15 +73,15 @@ def remove_own_files(directory: storage.Path, kept: Container[str] = ()) -> None
 
 
 def remove_records(directory: storage.Path) -> None:
-    """Remove what only the steps needed, the notes last."""
+    """Remove the files that only the steps needed; the notes go last."""
     records, notes = directory / RECORDS_DIR, directory / NOTES
     _unlink_all(
         path
         for path in list(_entries(records))
         if _RECORD.fullmatch(path.name) or (storage.is_leftover(path.name) and path.is_file())
     )
-    found = notes.sizes_below() if notes.exists() else {}
-    _unlink_all([notes / name for name, size in found.items() if name.endswith(_NOTE) and not size])
+    note_sizes = notes.sizes_below() if notes.exists() else {}
+    _unlink_all([notes / name for name, size in note_sizes.items() if name.endswith(_NOTE) and not size])
     for folder in (notes / TOKENIZER_DIR, notes, records):
         _remove_empty(folder)
 

@@ -1,4 +1,4 @@
-"""Turn a corpus into shards of examples in bounded memory; the result does not depend on who does which part of it.
+"""Turn a corpus into shards of examples in bounded memory; the result does not depend on which process does which part.
 
 A corpus is cut into units (`units.py`). One process reads a unit, and cuts it into chunks of about `shard_bytes` of
 text. It tokenizes a chunk, draws random second segments from the other documents of the chunk, with random numbers
@@ -36,7 +36,7 @@ from bert_jax.extras import how_to_install
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 
-_MOST_CHUNKS = 8  # of a unit that another process reads, unless large units are many
+_MOST_CHUNKS = 8  # most chunks of a unit of another process, unless a process has _MANY large ones
 _MANY = 4  # large units for each process: enough that all processes are busy nearly to the end
 
 
@@ -188,11 +188,11 @@ def _parts(
     These are all where there are no `readers`, processes that can read a unit; or else a few that are better not read
     by one process alone: compressed files of many chunks.
     """
-    large = {unit.index for unit in units if unit.num_bytes > _MOST_CHUNKS * job.settings.shard_bytes}
-    if len(large) >= _MANY * readers:
-        large = set()
+    large_units = {unit.index for unit in units if unit.num_bytes > _MOST_CHUNKS * job.settings.shard_bytes}
+    if len(large_units) >= _MANY * readers:
+        large_units = set()
     for unit in units:
-        if readers and unit.index not in large:
+        if readers and unit.index not in large_units:
             yield unit
             continue
         reader = UnitReader(unit, job.settings, job.directory)
@@ -203,18 +203,18 @@ def _parts(
 def _is_picklable(units: Sequence[Unit]) -> bool:
     try:
         pickle.dumps(units[:1])
-    except (pickle.PicklingError, AttributeError, TypeError):  # a function within a function, an open file
+    except (pickle.PicklingError, AttributeError, TypeError):  # for example a nested function or an open file
         return False
     return True
 
 
 class _Progress:
-    """Adds up the counts of the finished parts of a corpus of `num_bytes`, and reports them after each part."""
+    """Counter of the finished parts of a corpus of `num_bytes`, which reports its sums after each part."""
 
     def __init__(self, num_bytes: int | None, report: Callable[[PrepareProgress], None] | None):
         self._num_bytes, self._report = num_bytes, report
         self._documents = self._characters = self._instances = 0
-        self._ends: dict[str, int] = {}  # unit -> bytes of it that are done
+        self._ends: dict[str, int] = {}  # unit -> the number of its bytes that are done
 
     def add(self, done: tuple[Unit | Chunk | HeldOut, Prepared]) -> Prepared:
         """Count a part, and return its result."""

@@ -73,7 +73,7 @@ class PreparedInstances:
         _check_numbers(mask_prob, max_predictions)
         _check_fit(directory, self.manifest, seq_length, config)
         if self.tokenizer.fingerprint != self.manifest.tokenizer_fingerprint:
-            raise InputError(f"{directory / TOKENIZER_DIR}: not the tokenizer that the shards were made with")
+            raise InputError(f"{directory / TOKENIZER_DIR}: expected the tokenizer of the shards, found another")
         begins_words = np.delete(~self.tokenizer.is_continuation, self.tokenizer.special_ids)
         if mask_unit != "token" and not begins_words.any():
             raise InputError(
@@ -145,11 +145,11 @@ class PreparedInstances:
 
     @property
     def _slots(self) -> int:
-        """The most predictions in a packed row: each of its examples has at least one, and rounds its budget."""
+        """The largest number of predictions in a packed row: each example has a rounded budget of at least one."""
         if self._noise:
             return self.seq_length
         most, prob = self.most_per_row, self.masking.mask_prob
-        shortest = 3  # tokens
+        shortest = 3  # tokens of the shortest example
         rounded_up = most * max(0.5, 1 - shortest * prob)
         return min(math.ceil(self.seq_length * prob + rounded_up), most * self.masking.max_predictions)
 
@@ -160,16 +160,16 @@ class PreparedInstances:
         """
         rows, layout = len(instances.lengths_a), self.tokenizer.layout
         specials = num_special(self.manifest.objective, layout)
-        between, second_type = (layout.between, layout.second_type) if self.manifest.objective != "mlm" else ((), 0)
+        separators, second_type = (layout.between, layout.second_type) if self.manifest.objective != "mlm" else ((), 0)
         keep_a, keep_b = _fit_pair(instances.lengths_a, instances.lengths_b, self.seq_length - specials)
         sizes = instances.lengths_a + instances.lengths_b
         row = np.repeat(np.arange(rows), sizes)
-        place = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within A then B
+        place = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # position within A + B
         in_b = place >= instances.lengths_a[row]
-        place = place - np.where(in_b, instances.lengths_a[row], 0)  # within its segment
+        place = place - np.where(in_b, instances.lengths_a[row], 0)  # position within its segment
         kept = place < np.where(in_b, keep_b[row], keep_a[row])
         start_a = len(layout.start)
-        start_b = start_a + keep_a + len(between)
+        start_b = start_a + keep_a + len(separators)
         row, column = row[kept], (place + np.where(in_b, start_b[row], start_a))[kept]
 
         shape = (rows, self.seq_length)
@@ -177,8 +177,8 @@ class PreparedInstances:
         columns = np.arange(self.seq_length)
         input_ids = np.full(shape, self.tokenizer.pad_id, np.int32)
         input_ids[row, column] = instances.tokens[kept]
-        starts = (0 * lengths, start_b - len(between), lengths - len(layout.end))
-        for part, start in zip((layout.start, between, layout.end), starts, strict=True):
+        starts = (0 * lengths, start_b - len(separators), lengths - len(layout.end))
+        for part, start in zip((layout.start, separators, layout.end), starts, strict=True):
             input_ids[np.arange(rows)[:, None], start[:, None] + np.arange(len(part))] = part
         candidates = np.zeros(shape, np.bool_)
         candidates[row, column] = instances.tokens[kept] != self.tokenizer.sep_id
@@ -192,7 +192,7 @@ class PreparedInstances:
 
 
 def give_equal_room(parts: Sequence[PreparedInstances]) -> None:
-    """Give the packed rows of several sets room for the examples of the fullest row, so that their shapes are one."""
+    """Give the packed rows of several sets room for the examples of the fullest row, so that all have one shape."""
     most = max(part.most_per_row for part in parts)
     for part in parts:
         part.most_per_row = most
@@ -220,10 +220,10 @@ def _find_set(
         raise InputError(f"sequence length {seq_length}: {directory} was prepared for at most {lengths[-1]} tokens")
     if seq_length < (smallest := smallest_seq_length(layout)):
         raise InputError(f"sequence length: expected at least {smallest}, found {seq_length}")
-    wanted = min(length for length in lengths if length >= seq_length)
-    if manifest.packed and wanted != seq_length:
-        raise InputError(f"sequence length {seq_length}: {directory} has packed rows of {wanted} tokens")
-    return next(s for s in manifest.sets if (s.split, s.max_seq_length) == (split, wanted))
+    padded_length = min(length for length in lengths if length >= seq_length)
+    if manifest.packed and padded_length != seq_length:
+        raise InputError(f"sequence length {seq_length}: {directory} has packed rows of {padded_length} tokens")
+    return next(s for s in manifest.sets if (s.split, s.max_seq_length) == (split, padded_length))
 
 
 def _check_numbers(mask_prob: float, max_predictions: int | None) -> None:

@@ -36,7 +36,7 @@ class Origin(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class UnitTexts:
-    """The texts of a unit in which repeated documents are looked for.
+    """The texts of a unit, as compared in the search for repeated documents.
 
     Attributes:
         kinds: the ways in which they are compared.
@@ -67,7 +67,7 @@ class UnitTexts:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What was compared: the number of units, and kind -> the number of ranges of its keys."""
+    """The extent of a comparison: the number of units, and kind -> the number of ranges of its keys."""
 
     units: int
     ranges: Mapping[str, int]
@@ -81,11 +81,11 @@ class Comparison:
         """Return number -> earlier document for the documents to leave out of a unit, ascending."""
         origins: dict[int, Origin] = {}
         for kind, ranges in self.ranges.items():
-            found = [
+            duplicates = [
                 read_grouped(result_path(kind, number, directory), REPEATED, self.units, unit, unit + 1)
                 for number in range(ranges)
             ]
-            for _, number, *first in np.sort(np.concatenate(found)).tolist():
+            for _, number, *first in np.sort(np.concatenate(duplicates)).tolist():
                 origins.setdefault(number, Origin(Place(*first), kind))
         return dict(sorted(origins.items()))
 
@@ -120,7 +120,7 @@ class Removal:
                 yield document
         if digest.hexdigest() != self.texts.digest:
             name = self.texts.parts[0][0]
-            raise InputError(f"{name}: expected the text in which repeated documents were looked for, found another; "
+            raise InputError(f"{name}: expected the text that was searched for repeated documents, found another; "
                              "prepare it again in a new directory")  # fmt: skip
 
 

@@ -146,11 +146,11 @@ class _RemoteReader(RowReader):
 
     def prefetch(self, blocks: Iterable[int]) -> None:
         self._check_fork()
-        wanted = dict.fromkeys(blocks)
+        needed_blocks = dict.fromkeys(blocks)
         with self._lock:
-            for block in self._blocks.keys() - wanted.keys():
+            for block in self._blocks.keys() - needed_blocks.keys():
                 self._blocks.pop(block).cancel()
-            for block in wanted:
+            for block in needed_blocks:
                 if block not in self._blocks:
                     self._blocks[block] = self._fetch_block(block)
 
@@ -188,11 +188,11 @@ class _RemoteReader(RowReader):
         try:
             return memoryview(future.result())
         except Exception:  # CancelledError too: another thread dropped the block before it was fetched
-            again = self._fetch_block(block)
+            second_fetch = self._fetch_block(block)
             with self._lock:
                 if self._blocks.get(block) is future:
-                    self._blocks[block] = again
-            return memoryview(again.result())
+                    self._blocks[block] = second_fetch
+            return memoryview(second_fetch.result())
 
 
 _Requests = queue.SimpleQueue[tuple[Future[bytes], Callable[[], bytes]] | None]
@@ -220,7 +220,7 @@ def _carry_out(requests: _Requests, ended: threading.Event) -> None:
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(request())
-            except BaseException as error:  # to be raised where the rows are needed
+            except BaseException as error:  # raised later, where the rows are needed
                 future.set_exception(error)
         del item, future, request  # the thread keeps nothing alive while it waits
 

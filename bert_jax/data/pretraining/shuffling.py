@@ -89,7 +89,7 @@ class _Epoch:
     def shuffled(cls, block_starts: np.ndarray, num_windows: int, seed: int, epoch: int) -> "_Epoch":
         num_blocks = len(block_starts) - 1
         order = np.argsort(hash_counters(seed, _BLOCK_ORDER, epoch, np.arange(num_blocks)), kind="stable")
-        bounds = np.arange(num_windows + 1) * num_blocks // num_windows  # of about one size: none has few blocks
+        bounds = np.arange(num_windows + 1) * num_blocks // num_windows  # of about equal size
         ends = np.concatenate([[0], np.cumsum(np.diff(block_starts)[order])])
         return cls(np.split(order, bounds[1:-1]), ends[bounds[:-1]])
 
@@ -143,11 +143,11 @@ class _Window:
 
     def blocks_of(self, batch_rows: np.ndarray) -> np.ndarray:
         """Return the blocks that hold the segments of these rows of the batch."""
-        starts, stops = self._segment_starts(batch_rows), self._segment_starts(batch_rows + 1)
-        starts, stops = starts[stops > starts], stops[stops > starts]
+        starts, ends = self._segment_starts(batch_rows), self._segment_starts(batch_rows + 1)
+        starts, ends = starts[ends > starts], ends[ends > starts]
         opened = np.zeros(len(self.starts), np.int64)  # +1 at the first block of a segment, -1 after its last
         np.add.at(opened, np.searchsorted(self.starts, starts, side="right") - 1, 1)
-        np.add.at(opened, np.searchsorted(self.starts, stops - 1, side="right"), -1)
+        np.add.at(opened, np.searchsorted(self.starts, ends - 1, side="right"), -1)
         return self.blocks[np.cumsum(opened)[:-1] > 0]
 
     def _segment_starts(self, batch_rows: np.ndarray) -> np.ndarray:

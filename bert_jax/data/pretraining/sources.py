@@ -162,7 +162,7 @@ class PretrainingEvalSource:
 
 
 def interleave(parts: Sequence[tuple[np.ndarray, Batch]]) -> Batch:
-    """Join batches of the same arrays; beside each are the numbers of its rows in the whole, which are 0, 1, ..."""
+    """Join batches with the same arrays; each comes with the positions of its rows in the joined batch."""
     if len(parts) == 1:
         return parts[0][1]
     order = np.argsort(np.concatenate([places for places, _ in parts]))

@@ -41,7 +41,7 @@ _logger = logger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """What all steps share.
+    """The context that all steps share.
 
     Attributes:
         settings: the settings of `prepare`.
@@ -82,7 +82,7 @@ def _tokenizer_files(tokenizer: Tokenizer) -> list[str]:
 
 
 class Prepared(NamedTuple):
-    """The result of some parts: their chunks, and what was found in those that are units."""
+    """The result of some parts: their chunks, and the summaries of those that are units."""
 
     chunks: list[ChunkResult]
     summaries: list[UnitSummary]
@@ -151,12 +151,12 @@ def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
     manifest = dataclasses.replace(manifest, removed=_list_removed(job), skipped=len(skipped), filtered=dict(filtered))
     shards = {shard.name for instances in manifest.sets for shard in instances.shards}
     lists = {REMOVED_FILE for _ in job.kinds} | {SKIPPED_FILE for _ in skipped}
-    remove_own_files(directory, kept={*shards, *_tokenizer_files(job.tokenizer), *lists})  # other settings have others
+    remove_own_files(directory, kept={*shards, *_tokenizer_files(job.tokenizer), *lists})  # of other settings
     counts, duplicates = TextCounts.total(chunk.counts for chunk in done.chunks), Duplicates()
     for summary in done.summaries:
         duplicates.merge(summary.duplicates)
     sets = [instances for instances in manifest.sets if instances.split == "train"]
-    if corpus != "python-docs":  # the demo's corpus, which its user cannot change
+    if corpus != "python-docs":  # no advice on the demo's corpus, which its user cannot change
         for complaint in complaints(counts, duplicates.share, sets, settings.objective, settings.packed):
             _logger.warning("%s: %s", corpus, complaint)
     manifest.write(directory)

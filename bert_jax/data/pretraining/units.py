@@ -18,14 +18,14 @@ from bert_jax.data.pretraining.chunks import RECORDS_DIR, Chunk, PrepareSettings
 from bert_jax.data.pretraining.corpus_checks import Duplicates
 from bert_jax.data.pretraining.removal import Removal
 
-_FEWEST_UNITS = 64  # of a corpus of as many chunks: enough for the cores of one machine
-_MOST_CHUNKS = 4  # of a unit
-_KEPT_HASHES = 100_000  # of a unit, from which the share of duplicates is estimated
+_FEWEST_UNITS = 64  # fewest units of a corpus with enough chunks: enough for the cores of one machine
+_MOST_CHUNKS = 4  # most chunks of a unit
+_KEPT_HASHES = 100_000  # hashes kept per unit, from which the share of duplicates is estimated
 
 
 @dataclasses.dataclass
 class LeftOut:
-    """What is left out of some parts.
+    """Documents and records left out of some parts.
 
     Attributes:
         skipped: the errors of what could not be read.
@@ -55,16 +55,16 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Its name among the units."""
+        """The name of the unit, different for each unit of a corpus."""
         return f"{self.index:05d}"
 
     @property
     def num_bytes(self) -> int:
-        """The size of its parts."""
+        """The size of the unit in bytes."""
         return sum(part.num_bytes for part in self.parts)
 
     def documents(self, settings: PrepareSettings, left_out: LeftOut) -> Iterator[Document]:
-        """Yield the documents of its parts, with `end` counted from the first part."""
+        """Yield the documents of the unit, with `end` counted from its first part."""
         before = 0
         for part in self.parts:
             for document in documents_of(part, settings, left_out):
@@ -102,7 +102,7 @@ def is_held_out(document: Document, fraction: float) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class UnitSummary:
-    """What was found in a unit.
+    """The summary of a unit after it has been read.
 
     Attributes:
         index: the index of the unit.
@@ -120,7 +120,7 @@ class UnitSummary:
 
 
 class UnitReader:
-    """Reads a unit once: its held-out documents go to a file, the others become chunks.
+    """Reader of a unit, used once: held-out documents go to a file, the others become chunks.
 
     Args:
         unit: the unit.
@@ -141,7 +141,7 @@ class UnitReader:
             yield from cut_chunks(documents, "train", self._unit.name, self._settings.shard_bytes)
 
     def summary(self) -> UnitSummary:
-        """Return what was found, after the last chunk."""
+        """Return the summary, after the last chunk."""
         return UnitSummary(
             self._unit.index,
             self._held_out,
@@ -154,7 +154,7 @@ class UnitReader:
         """Yield the documents that are neither left out nor held out, and write those held out."""
         fraction = self._settings.validation_fraction
         needs_one = self._unit.index == 0 and fraction > 0
-        lowest: Document | None = None  # of the first unit, while none is held out
+        lowest: Document | None = None  # held out from the first unit if no document is chosen
         lowest_number = 2**64
         for document in self._documents():
             number = document.number()

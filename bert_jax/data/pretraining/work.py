@@ -51,7 +51,7 @@ class Workers:
         try:
             for task in tasks:
                 pending[pool.submit(_work, work, task)] = task
-                if len(pending) > self._count:  # one task waits while all processes are busy
+                if len(pending) > self._count:  # keep one task waiting while all processes are busy
                     yield from _finished(pending)
             while pending:
                 yield from _finished(pending)
@@ -64,8 +64,8 @@ class Workers:
     def _started(self) -> concurrent.futures.ProcessPoolExecutor:
         if not self._pool:
             spawn = multiprocessing.get_context("spawn")  # forking a process in which JAX's threads run can hang
-            given = (self._job.settings, os.fspath(self._job.directory))
-            self._pool = concurrent.futures.ProcessPoolExecutor(self._count, spawn, _start_worker, given)
+            initial_arguments = (self._job.settings, os.fspath(self._job.directory))
+            self._pool = concurrent.futures.ProcessPoolExecutor(self._count, spawn, _start_worker, initial_arguments)
         return self._pool
 
 
@@ -80,7 +80,7 @@ _job: Preparation | None = None  # set once in each worker process
 
 def _start_worker(settings: PrepareSettings, directory: str) -> None:
     global _job
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process uses one thread
     _job = Preparation.opened(settings, directory)
 
 

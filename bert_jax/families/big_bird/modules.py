@@ -36,14 +36,14 @@ class BlockSparseAttention(SelfAttention):
     def planned(plan: AttentionPlan, config: BertConfig, length: int, maps: bool) -> AttentionPlan:
         blocks = _pattern(plan.mask, config, length)
         if blocks is None or maps:
-            return dataclasses.replace(plan, added=blocks)
-        return dataclasses.replace(plan, backend=BLOCK_SPARSE, added=blocks)
+            return dataclasses.replace(plan, extra=blocks)
+        return dataclasses.replace(plan, backend=BLOCK_SPARSE, extra=blocks)
 
     def attend(
         self, x: jax.Array, plan: AttentionPlan, projected: tuple[jax.Array, ...], dropout_keys: DropoutKeys,
         compute: Compute,
     ) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
-        blocks: BlockPattern | None = plan.added
+        blocks: BlockPattern | None = plan.extra
         if blocks is None:
             return super().attend(x, plan, projected, dropout_keys, compute)
         if plan.backend != BLOCK_SPARSE:
@@ -72,14 +72,14 @@ class RandomBlocks(Beside):
     """The blocks, others in each layer, that a block also sees in training, `[L, N, C - 2, R]`."""
 
     def of_layers(self, config: BertConfig, plan: AttentionPlan, length: int, training: bool) -> np.ndarray | None:
-        blocks = plan.added
+        blocks = plan.extra
         if blocks is None or not blocks.num_random or not training:
             return None
         heads, longest = config.num_attention_heads, config.max_position_embeddings
         return random_blocks(config.num_hidden_layers, heads, length, blocks.size, blocks.num_random, longest)
 
     def plan_of_layer(self, plan: AttentionPlan, row: Any) -> AttentionPlan:
-        return dataclasses.replace(plan, added=dataclasses.replace(plan.added, random=row))
+        return dataclasses.replace(plan, extra=dataclasses.replace(plan.extra, random=row))
 
 
 class ScaledEmbeddings(Embeddings):

@@ -91,7 +91,7 @@ class DisentangledAttention(SelfAttention):
         """Return the projections of the embeddings of relative positions."""
         config, part = self.config, _attention(self.config)
         key = None if dropout_key is None else jax.random.fold_in(dropout_key, 1)
-        x = dropout(plan.added, config.hidden_dropout_prob, key)
+        x = dropout(plan.extra, config.hidden_dropout_prob, key)
 
         def term(kind: str, shared: str, own: str) -> jax.Array | None:
             if kind not in part.pos_att_type:
@@ -255,7 +255,7 @@ class Disentangled(Beside):
         return {"relative_embeddings": RelativeEmbeddings(config, rngs=rngs)}
 
     def plan(self, encoder: Any, plan: AttentionPlan, length: int, position_ids: jax.Array | None) -> AttentionPlan:
-        return dataclasses.replace(plan, added=encoder.relative_embeddings.rows())
+        return dataclasses.replace(plan, extra=encoder.relative_embeddings.rows())
 
 
 @dataclasses.dataclass(frozen=True)

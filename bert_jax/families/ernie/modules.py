@@ -19,6 +19,6 @@ class TaskEmbeddings(Embeddings):
         rows = expect(self.config.embeddings, TaskEmbeddingsConfig).task_type_vocab_size
         self.task_type_embeddings = Embedding(self.config, rows, self.config.hidden_size, rngs=rngs)
 
-    def added(self, inputs: Inputs) -> Iterator[jax.Array]:
-        yield from super().added(inputs)
+    def added_embeddings(self, inputs: Inputs) -> Iterator[jax.Array]:
+        yield from super().added_embeddings(inputs)
         yield looked_up(self.task_type_embeddings, inputs.task_type_ids)

@@ -26,6 +26,7 @@ from bert_jax.jobs.distillation.teachers import (
 )
 from bert_jax.jobs.synthetic_rows import only_shapes
 from bert_jax.modeling import Bert, Params
+from bert_jax.recipes import Recipe
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 
@@ -35,7 +36,7 @@ _Init = Callable[[jax.Array], Any]
 
 
 def with_cached_outputs(
-    recipe: Any,
+    recipe: Recipe,
     settings: Distillation,
     model: Bert,
     tokenizer: Tokenizer,
@@ -72,7 +73,7 @@ def with_cached_outputs(
     return RowsWithOutputs(rows, outputs, of_tokens)
 
 
-def distil(job: Job, recipe: Any, settings: Distillation) -> Job:
+def distil(job: Job, recipe: Recipe, settings: Distillation) -> Job:
     """Return the training job in which the model of `job` learns from the teacher of the recipe.
 
     Raises:
@@ -80,7 +81,7 @@ def distil(job: Job, recipe: Any, settings: Distillation) -> Job:
     """
     student = job.task.model
     check_terms(settings, student.head)
-    given: Params = {} if job.pretrained is None else {"student": _fitting(job.pretrained, job.init_params)}
+    pretrained: Params = {} if job.pretrained is None else {"student": _fitting(job.pretrained, job.init_params)}
     if settings.cache:
         model, running = Bert(teacher_config(settings, student.head), student.head), None
         record = job.data
@@ -89,9 +90,9 @@ def distil(job: Job, recipe: Any, settings: Distillation) -> Job:
         teacher = load(settings, teacher_head(settings, student.head), student.compute)
         _check_inputs(recipe, job.tokenizer, teacher)
         model = running = _like_student(teacher.model, student)
-        given["teacher"] = teacher.params
+        pretrained["teacher"] = teacher.params
         if settings.student_embeddings and not only_shapes(recipe):
-            given["student"] = principal_embeddings(teacher, student.config)
+            pretrained["student"] = principal_embeddings(teacher, student.config)
 
         def record() -> dict[str, Any]:
             return job.data() | {"teacher": [teacher.fingerprint]}
@@ -102,20 +103,20 @@ def distil(job: Job, recipe: Any, settings: Distillation) -> Job:
         job.save(directory, params["student"])
 
     return dataclasses.replace(
-        job, task=task, init_params=init_params, pretrained=given or None, save=save, data=record
+        job, task=task, init_params=init_params, pretrained=pretrained or None, save=save, data=record
     )
 
 
-def _wrapped(of: Job, settings: Distillation, teacher: Bert, running: Bert | None) -> tuple[DistillationTask, _Init]:
+def _wrapped(job: Job, settings: Distillation, teacher: Bert, running: Bert | None) -> tuple[DistillationTask, _Init]:
     """Return the wrapped task and the function that initialises its parameters.
 
     Args:
-        of: the job of the student.
+        job: the job of the student.
         settings: the settings.
         teacher: the architecture of the teacher.
         running: the teacher that runs in every step, or None.
     """
-    student = of.task.model
+    student = job.task.model
     settings.check(student.config, teacher.config)
     _check_outputs(settings, student, teacher)
     pairs = ()
@@ -125,7 +126,7 @@ def _wrapped(of: Job, settings: Distillation, teacher: Bert, running: Bert | Non
     frozen = None if running is None else running.abstract_params()
 
     def init_params(key: jax.Array) -> Params:
-        params: Params = {"student": of.init_params(key)}
+        params: Params = {"student": job.init_params(key)}
         if frozen is not None:  # replaced by the teacher's parameters
             params["teacher"] = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), frozen)
         if shapes:
@@ -135,11 +136,11 @@ def _wrapped(of: Job, settings: Distillation, teacher: Bert, running: Bert | Non
             }
         return params
 
-    return DistillationTask(of.task, settings, running, pairs), init_params
+    return DistillationTask(job.task, settings, running, pairs), init_params
 
 
 def _projection_shapes(settings: Distillation, student: Bert, teacher: Bert, pairs: Any) -> dict[str, tuple[int, int]]:
-    """Return name -> shape of the projections that widths need, from the student's to the teacher's."""
+    """Return name -> shape of the projections to the teacher's widths, for outputs whose widths differ."""
     shapes: dict[str, tuple[int, int]] = {}
     widths = (student.config.hidden_size, teacher.config.hidden_size)
     if "hidden_states" in settings.weights and widths[0] != widths[1]:
@@ -162,13 +163,13 @@ def _embedding_size(model: Bert) -> int:
 
 
 def _like_student(teacher: Bert, student: Bert) -> Bert:
-    """Return the teacher with the student's treatment of a prompt, whose tokens both read."""
+    """Return the teacher with the student's `pooling_skip`, since both read the tokens of the same prompt."""
     config = teacher.config.replace(pooling_skip=student.config.pooling_skip)
     return dataclasses.replace(teacher, config=config)
 
 
 def _fitting(params: Params, init_params: _Init) -> Params:
-    """Return the pretrained parameters without heads of another shape, such as of another number of classes."""
+    """Return the pretrained parameters without heads whose shapes differ, such as in the number of classes."""
     expected = jax.eval_shape(init_params, jax.random.key(0))
     kept: Params = {}
     for name, tree in params.items():
@@ -178,7 +179,7 @@ def _fitting(params: Params, init_params: _Init) -> Params:
     return kept
 
 
-def _check_inputs(recipe: Any, tokenizer: Any, teacher: Teacher) -> None:
+def _check_inputs(recipe: Recipe, tokenizer: Any, teacher: Teacher) -> None:
     """Raise InputError when a teacher cannot read the student's tokens."""
     if tokenizer.fingerprint != teacher.tokenizer.fingerprint:
         raise InputError(

@@ -35,9 +35,9 @@ def soft_binary_divergence(student: jax.Array, teacher: jax.Array, temperature: 
     """Return `soft_label_divergence` of independent binary classes, averaged over the classes, `[..., C] -> [...]`."""
     x, y = (logits.astype(jnp.float32) / temperature for logits in (student, teacher))
     p = jax.nn.sigmoid(y)
-    apart = p * (jax.nn.log_sigmoid(y) - jax.nn.log_sigmoid(x))
-    apart += (1 - p) * (jax.nn.log_sigmoid(-y) - jax.nn.log_sigmoid(-x))
-    return temperature**2 * apart.mean(-1)
+    divergence = p * (jax.nn.log_sigmoid(y) - jax.nn.log_sigmoid(x))
+    divergence += (1 - p) * (jax.nn.log_sigmoid(-y) - jax.nn.log_sigmoid(-x))
+    return temperature**2 * divergence.mean(-1)
 
 
 def hidden_state_error(student: jax.Array, teacher: jax.Array, projection: jax.Array | None = None) -> jax.Array:
@@ -71,8 +71,8 @@ def attention_score_error(
     Returns:
         `[B, S]`; the number of `pairs` is its weight.
     """
-    apart = jnp.square(_scores(*student, heads) - _scores(*teacher, heads))  # [B, N, S, S]
-    return jnp.where(pairs, apart.mean(1), 0.0).sum(-1)
+    error = jnp.square(_scores(*student, heads) - _scores(*teacher, heads))  # [B, N, S, S]
+    return jnp.where(pairs, error.mean(1), 0.0).sum(-1)
 
 
 def relation_divergence(
@@ -94,8 +94,8 @@ def relation_divergence(
     """
     masked = jnp.where(pairs[:, None], 0.0, MASKED)
     log_p, log_q = (jax.nn.log_softmax(_scores(*of, heads) + masked, axis=-1) for of in (teacher, student))
-    apart = jnp.where(pairs[:, None], jnp.exp(log_p) * (log_p - log_q), 0.0)
-    return apart.sum(-1).mean(1)
+    divergence = jnp.where(pairs[:, None], jnp.exp(log_p) * (log_p - log_q), 0.0)
+    return divergence.sum(-1).mean(1)
 
 
 def _scores(first: jax.Array, second: jax.Array, heads: int) -> jax.Array:
@@ -132,8 +132,8 @@ def similarity_error(student: jax.Array, teacher: jax.Array, real: jax.Array) ->
     for x in (student, teacher):
         vectors = l2_normalize(x.astype(jnp.float32))
         of_both.append(jnp.matmul(vectors, vectors.T, precision=_EXACT))
-    apart = jnp.where(real > 0, jnp.square(of_both[0] - of_both[1]), 0.0)
-    return apart.sum(-1) / jnp.maximum((real > 0).sum(), 1)
+    error = jnp.where(real > 0, jnp.square(of_both[0] - of_both[1]), 0.0)
+    return error.sum(-1) / jnp.maximum((real > 0).sum(), 1)
 
 
 def pairs_of(tokens: jax.Array) -> jax.Array:

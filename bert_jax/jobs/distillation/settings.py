@@ -5,10 +5,10 @@ The maths and its sources are in `bert_jax.jobs.distillation.objectives`.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError, did_you_mean
+from bert_jax.recipes import Recipe
 from bert_jax.recipes.keys import TASK_RECIPES
 
 TERMS = ("soft_labels", "hidden_states", "attentions", "relations", "last_hidden_state", "embeddings")
@@ -79,7 +79,7 @@ class Distillation:
         if "last_hidden_state" in self.weights and widths[0] != widths[1]:
             raise InputError(
                 f"{_KEY}.weights.last_hidden_state: expected a student with the teacher's hidden_size {widths[1]}, "
-                f"found {widths[0]}; hidden_states and relations compare other widths"
+                f"found {widths[0]}; hidden_states and relations allow different widths"
             )
         if "attentions" in self.weights:
             _check_attentions(student, teacher)
@@ -126,7 +126,7 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
     if student.num_attention_heads != teacher.num_attention_heads:
         raise InputError(
             f"{key}: expected a student with the teacher's {teacher.num_attention_heads} attention heads, "
-            f"found {student.num_attention_heads}; relations compare other numbers of heads"
+            f"found {student.num_attention_heads}; the term relations allows different numbers of heads"
         )
     for config in (student, teacher):
         is_sparse = config.attention.sparse
@@ -137,11 +137,11 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
         if is_rotary or shares_keys or config.relative_positions or is_sparse:
             raise InputError(
                 f"{key}: expected families whose attention scores are products of queries and keys, "
-                f"found {config.family}; relations compare these too"
+                f"found {config.family}; the term relations allows these too"
             )
 
 
-def read_settings(recipe: Any) -> Distillation | None:
+def read_settings(recipe: Recipe) -> Distillation | None:
     """Return the settings of a resolved recipe; None where it distils nothing.
 
     Raises:
@@ -177,8 +177,8 @@ def read_settings(recipe: Any) -> Distillation | None:
     )  # fmt: skip
 
 
-def _check_recipe(recipe: Any, weights: Mapping[str, float]) -> None:
-    """Raise InputError for settings of a recipe that do not go with distillation."""
+def _check_recipe(recipe: Recipe, weights: Mapping[str, float]) -> None:
+    """Raise InputError for settings of a recipe that cannot be combined with distillation."""
     if recipe.distillation.cache and not TASK_RECIPES[recipe.task].teacher_cache:
         expected = ", ".join(name for name, task in TASK_RECIPES.items() if task.teacher_cache)
         raise InputError(f"{_KEY}.cache: expected one of the tasks whose rows keep a teacher's outputs, {expected}, "
@@ -195,11 +195,11 @@ def _check_recipe(recipe: Any, weights: Mapping[str, float]) -> None:
 
 
 def check_terms(settings: Distillation, head: str) -> None:
-    """Raise InputError when a term of the loss does not go with the head of the task, or with cached outputs."""
-    own, other = ("soft_labels", "embeddings")[:: -1 if head == "sentence_embedding" else 1]
+    """Raise InputError when a term of the loss does not fit the head of the task, or cached outputs."""
+    fitting_term, other = ("soft_labels", "embeddings")[:: -1 if head == "sentence_embedding" else 1]
     if other in settings.weights:
-        raise InputError(f"{_KEY}.weights.{other}: expected 0 for head {head!r}, whose outputs are {own}, "
+        raise InputError(f"{_KEY}.weights.{other}: expected 0 for head {head!r}, whose outputs are {fitting_term}, "
                          f"found {settings.weights[other]:g}")  # fmt: skip
-    if settings.cache and settings.weights.keys() != {own}:
+    if settings.cache and settings.weights.keys() != {fitting_term}:
         expected = "soft_labels of classification or tags, or embeddings, as the only term of the teacher"
         raise InputError(f"{_KEY}.cache: expected {expected}, found {', '.join(settings.weights)} with head {head!r}")

@@ -110,15 +110,15 @@ class DistillationTask:
         """
         recorder = Recorder(self.task.model, self._outputs(), "soft_labels" in self.settings.weights)
         task: Any = dataclasses.replace(self.task, model=recorder)  # type: ignore[type-var]
-        own = {name.removeprefix(_OWN): weight for name, weight in weights.items() if name.startswith(_OWN)}
-        total, metrics = task.loss(params["student"], batch, dropout_key, own)
+        task_weights = {name.removeprefix(_OWN): weight for name, weight in weights.items() if name.startswith(_OWN)}
+        total, metrics = task.loss(params["student"], batch, dropout_key, task_weights)
         if self.settings.labels:
             total = self.settings.labels * total
         else:
             total, metrics = jnp.float32(0), {name: metrics[name] for name in ("packing",) if name in metrics}
-        taught = self._teach(params, batch, recorder.inputs)
+        teacher_output = self._teach(params, batch, recorder.inputs)
         for term, weight in self.settings.weights.items():
-            value = _SUMS[term](self, params, batch, recorder.output, taught)
+            value = _SUMS[term](self, params, batch, recorder.output, teacher_output)
             total += weight * value / weights[term]
             metrics[f"{term}_loss"] = (value, self._count(term, batch))
         return total, metrics
@@ -132,12 +132,12 @@ class DistillationTask:
     def _outputs(self) -> dict[str, bool]:
         """Return the outputs to request from student and teacher beside those of their heads."""
         terms = self.settings.weights.keys()
-        wanted = {
+        requested = {
             "output_last_hidden_state": "last_hidden_state" in terms,
             "output_hidden_states": "hidden_states" in terms,
             "output_projections": bool({"attentions", "relations"} & terms),
         }
-        return {name: True for name, needed in wanted.items() if needed}
+        return {name: True for name, needed in requested.items() if needed}
 
     def _teach(self, params: Any, batch: Batch, inputs: dict[str, Any]) -> BertOutput:
         """Return the teacher's output, without dropout, for the student's inputs without token dropout."""
@@ -174,8 +174,8 @@ class DistillationTask:
 
     def _label_weights(self, batch: Batch) -> jax.Array:
         weigh = getattr(self.task, "label_weights", None)
-        found: jax.Array = weigh(batch) if weigh else batch["example_weights"]
-        return found
+        label_weights: jax.Array = weigh(batch) if weigh else batch["example_weights"]
+        return label_weights
 
     def _label_divergence(
         self, batch: Batch, student: BertOutput, teacher: BertOutput, temperature: float
@@ -217,15 +217,15 @@ class DistillationTask:
         for name in self.settings.relations:
             a, b = RELATIONS[name]
             of_both = (ours[a], ours[b]), (theirs[a], theirs[b])
-            apart = objectives.relation_divergence(*of_both, heads, _pairs(batch))
-            total += (apart * _flat(is_token(batch))).sum()
+            divergence = objectives.relation_divergence(*of_both, heads, _pairs(batch))
+            total += (divergence * _flat(is_token(batch))).sum()
         return total
 
     def last_hidden_state(self, params: Any, batch: Batch, student: BertOutput, teacher: BertOutput) -> jax.Array:
         """Return the sum over tokens of the cosine distance of the last hidden states."""
         assert student.last_hidden_state is not None and teacher.last_hidden_state is not None
-        apart = objectives.cosine_distance(student.last_hidden_state, teacher.last_hidden_state)
-        return (apart * _flat(is_token(batch))).sum()
+        distance = objectives.cosine_distance(student.last_hidden_state, teacher.last_hidden_state)
+        return (distance * _flat(is_token(batch))).sum()
 
     def embeddings(self, params: Any, batch: Batch, student: BertOutput, teacher: BertOutput) -> jax.Array:
         """Return the sum over texts of the distance of sentence embeddings."""

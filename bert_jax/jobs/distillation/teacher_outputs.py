@@ -52,7 +52,7 @@ class RowsWithOutputs:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 `[n]`, as of the rows."""
+        """The numbers of tokens of the rows, int64 `[n]`."""
         return self.rows.lengths
 
     @property
@@ -119,14 +119,16 @@ def cached_outputs(
     shards = storage.read_json(home / "manifest.json").get("shards")
     if not isinstance(shards, list) or not all(isinstance(name, str) for name in shards):
         raise InputError(f"{home / 'manifest.json'}: expected a list of shards, found none; remove {home}")
-    found = np.concatenate([_read(home / name) for name in shards])
-    if len(found) != len(rows):
-        raise InputError(f"{home}: expected outputs for {len(rows):,} rows, found {len(found):,}; remove the directory")
-    return found
+    cached = np.concatenate([_read(home / name) for name in shards])
+    if len(cached) != len(rows):
+        raise InputError(
+            f"{home}: expected outputs for {len(rows):,} rows, found {len(cached):,}; remove the directory"
+        )
+    return cached
 
 
 def abstract_outputs(model: Bert, rows: Paddable) -> np.ndarray:
-    """Return zeros of the shape of a teacher's outputs for rows, but for one token each; they take no memory."""
+    """Return zeros shaped like a teacher's outputs for rows of one token; a broadcast view, which takes no memory."""
     batch = rows.pad(np.zeros(1, np.int64), 1, 0)
     inputs = {name: batch[name] for name in _INPUTS}
     shape = jax.eval_shape(functools.partial(_outputs, model), model.abstract_params(), inputs).shape
@@ -188,10 +190,10 @@ def _read(path: storage.Path) -> np.ndarray:
 def _fingerprint(teacher: Teacher, rows: Paddable) -> str:
     """Return a hash of the teacher, its dtype, this package, and the rows as the teacher reads them."""
     made_by = (teacher.fingerprint, str(teacher.model.compute.dtype), program_cache.fingerprint_of_sources())
-    found = hashlib.blake2b(repr(made_by).encode(), digest_size=12)
+    digest = hashlib.blake2b(repr(made_by).encode(), digest_size=12)
     longest = int(rows.lengths.max())
     for start in range(0, len(rows), _SHARD):
         batch = rows.pad(np.arange(start, min(start + _SHARD, len(rows))), longest, teacher.tokenizer.pad_id)
         for name in _INPUTS:
-            found.update(np.ascontiguousarray(batch[name]).data)
-    return found.hexdigest()
+            digest.update(np.ascontiguousarray(batch[name]).data)
+    return digest.hexdigest()

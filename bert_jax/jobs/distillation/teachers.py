@@ -38,10 +38,10 @@ class Teacher(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """Return a hash of the architecture, the parameters and the tokenizer."""
-        found = hashlib.blake2b(repr((self.model.config, self.model.head)).encode(), digest_size=16)
-        fingerprints.add_params(found, self.params)
-        found.update(self.tokenizer.fingerprint.encode())
-        return found.hexdigest()
+        digest = hashlib.blake2b(repr((self.model.config, self.model.head)).encode(), digest_size=16)
+        fingerprints.add_params(digest, self.params)
+        digest.update(self.tokenizer.fingerprint.encode())
+        return digest.hexdigest()
 
 
 def teacher_head(settings: Distillation, head: str) -> str:
@@ -161,21 +161,21 @@ def principal_embeddings(teacher: Teacher, student: BertConfig) -> Params:
     tables = {name: tree for name, tree in teacher.params["embeddings"].items() if name.endswith("_embeddings")}
     words = np.asarray(tables["word_embeddings"]["embedding"], np.float64)
     basis = np.linalg.eigh(words.T @ words)[1][:, : -width - 1 : -1]  # [D, d], the largest components first
-    found: Params = {}
+    projected: Params = {}
     for name, tree in tables.items():
         table = np.asarray(tree["embedding"] @ basis, np.float32)
         shape = expected[name]["embedding"].shape if name in expected else "none"
         if table.shape != shape:
             raise InputError(f"{key}: expected {name} of shape {table.shape}, as the teacher has, found {shape}")
-        found[name] = {"embedding": table}
-    return {"embeddings": found}
+        projected[name] = {"embedding": table}
+    return {"embeddings": projected}
 
 
 def _with_layers(params: Params, layers: tuple[int, ...]) -> Params:
     index = list(layers)
     chosen: Any = jax.tree.map(lambda leaf: leaf[index], params["encoder"]["layers"])
     student = params | {"encoder": params["encoder"] | {"layers": chosen}}
-    if "contact_head" in params:  # it has a row for each attention map
+    if "contact_head" in params:  # it has a weight for each attention map
         dense = params["contact_head"]["dense"]
         count = len(jax.tree.leaves(params["encoder"]["layers"])[0])
         rows = dense["kernel"].reshape(count, -1)[index].reshape(-1, 1)

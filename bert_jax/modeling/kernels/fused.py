@@ -19,7 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from bert_jax.modeling.attention_mask import MASKED
 from bert_jax.modeling.dropout import bits_of_scores, drop
 
-LONGEST = {"bfloat16": 2048, "float32": 1024}  # the longest sequence that fits into the 16 MiB of a v4
+LONGEST = {"bfloat16": 2048, "float32": 1024}  # longest sequence that fits into the 16 MiB of VMEM of a v4
 LANES = 128  # lanes of the chip's registers; heads are processed in groups of this number of columns
 _SCORES = 2**18  # elements in a block of scores: 1 MiB in float32; the backward pass holds several blocks
 _VMEM_BYTES = 64 * 2**20
@@ -88,7 +88,7 @@ def _call(
     heads = width // form.head_size
     rows = _rows(form, length)
     by_query = pl.BlockSpec((None, rows, width), lambda b, group, i: (b, i, group))
-    whole = pl.BlockSpec((None, length, width), lambda b, group, i: (b, 0, group))
+    all_keys = pl.BlockSpec((None, length, width), lambda b, group, i: (b, 0, group))
     backward = kernel is _backward
     results: list[jax.Array] = pl.pallas_call(
         functools.partial(kernel, form),
@@ -98,11 +98,11 @@ def _call(
             pl.BlockSpec((None, 1, length), lambda b, group, i: (b, 0, 0)),
             pl.BlockSpec((None, None, heads, 2), lambda b, group, i: (b, group, 0, 0)),
             by_query,
-            whole,
-            whole,
+            all_keys,
+            all_keys,
             *([by_query] if backward else []),
         ],
-        out_specs=[by_query, whole, whole] if backward else [by_query],
+        out_specs=[by_query, all_keys, all_keys] if backward else [by_query],
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[: 3 if backward else 1]],
         scratch_shapes=[pltpu.VMEM((length, width), jnp.float32)] * (2 if backward else 0),
         compiler_params=pltpu.CompilerParams(

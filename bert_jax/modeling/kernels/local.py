@@ -65,11 +65,11 @@ def local_attention(
 
 def _keys(x: jax.Array, mask: AttentionMask, blocks: int) -> jax.Array:
     """Return the keys, or values, of each block: those of global tokens, then those around it."""
-    around = _around(x, blocks, _window(mask))
+    nearby = _around(x, blocks, _window(mask))
     if mask.global_tokens is None:
-        return around
+        return nearby
     first = mask.global_queries(x.shape[2]).of(x.swapaxes(1, 2)).swapaxes(1, 2)[:, :, None]  # [B, N, 1, G, H]
-    return jnp.concatenate((jnp.broadcast_to(first, (*around.shape[:3], *first.shape[3:])), around), axis=3)
+    return jnp.concatenate((jnp.broadcast_to(first, (*nearby.shape[:3], *first.shape[3:])), nearby), axis=3)
 
 
 def _window(mask: AttentionMask) -> int:

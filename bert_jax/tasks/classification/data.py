@@ -80,8 +80,8 @@ def read_labelled(
     labelling = Labelling(spec, [cell for _, cell in read], columns, rules, names)
     dropped: collections.Counter[str] = collections.Counter()
 
-    def labelled(found: tuple[Example, Cell]) -> Example | None:
-        row, cell = found
+    def labelled(example_and_label: tuple[Example, Cell]) -> Example | None:
+        row, cell = example_and_label
         labels = labelling.labels_of(place(spec, row.line), cell)
         if labels is None:
             dropped[cell.labels[0] if cell.labels else ""] += 1
@@ -96,8 +96,8 @@ def read_labelled(
     counts = collections.Counter(label for row in rows for label in _labels_of_row(row, columns))
     check_count(spec, counts, len(rows), columns)
     if len(counts) < 2:
-        found = f"only {list_names(sorted(counts))}" if counts else "none"
-        raise InputError(f"{spec}: expected at least two labels, found {found}")
+        labels_text = f"only {list_names(sorted(counts))}" if counts else "none"
+        raise InputError(f"{spec}: expected at least two labels, found {labels_text}")
     labelling.warn(counts, dropped)
     return rows, ordered(counts)
 

@@ -74,7 +74,7 @@ class ClassificationEvaluator(TableEvaluator):
         if config.problem_type == "regression" and config.num_labels > 1:
             raise InputError(f"{model_dir}: expected a regression with one output, found {config.num_labels}")
         self._metadata = read_training_metadata(model_dir)
-        self._names = () if is_number(config) else config.label_names  # () for a model with one output
+        self._names = () if is_number(config) else config.label_names  # () for a regression model
         self._submission = submission
         self._stride = doc_stride if long_texts == "windows" else None
 
@@ -97,7 +97,7 @@ class ClassificationEvaluator(TableEvaluator):
     def check_evaluate(cls, *, submission: bool = False, **options: Any) -> None:
         """Check the options as `Evaluator.check_evaluate` does; only `predict` writes a submission."""
         if submission:
-            raise InputError("submission: expected with predict, which writes it, found with evaluate")
+            raise InputError("submission: expected only with predict, which writes it, found with evaluate")
 
     @property
     def header(self) -> Sequence[str]:
@@ -131,8 +131,8 @@ class ClassificationEvaluator(TableEvaluator):
 
     def scores(self, labels: np.ndarray, outputs: np.ndarray, names: Sequence[str]) -> dict[str, float]:
         """Return metrics of the predictions for logits [n, C]."""
-        found = self._activated(outputs)
-        answers = found[:, 0] if not self._names else found > 0.5 if self._several else found.argmax(-1)
+        shares = self._activated(outputs)
+        answers = shares[:, 0] if not self._names else shares > 0.5 if self._several else shares.argmax(-1)
         return metrics.compute_metrics(names, labels, answers, len(self._names))
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
@@ -187,10 +187,10 @@ class ClassificationEvaluator(TableEvaluator):
 
     def fields(self, answer: dict[str, Any]) -> Sequence[Any]:
         """Return an answer as the fields of `header`."""
-        found = answer[self._key]
+        prediction = answer[self._key]
         if self._submission:
-            return next(self._numbers), self._submitted(found)
-        return ",".join(found) if self._several else found, *answer.get("scores", {}).values()
+            return next(self._numbers), self._submitted(prediction)
+        return ",".join(prediction) if self._several else prediction, *answer.get("scores", {}).values()
 
     def _activated(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores float64 [..., C] of logits [..., C], by the activation that the model's files name."""

@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 from bert_jax.data.finetuning.features import LONG_TEXTS
 from bert_jax.data.finetuning.labels import MISSING_RULES, NEAR_DUPLICATE_RULES
 from bert_jax.errors import InputError
-from bert_jax.metrics import listed
+from bert_jax.metrics import metric_names
 from bert_jax.recipes.base import CONTENT, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.shared_keys import (
     DOC_STRIDE,
@@ -35,15 +35,15 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {
                                       "number: keep = separate classes, with a warning; merge = one class",
                                       NEAR_DUPLICATE_RULES, former="data.label_twins"),
     "data.missing_labels": Key("keep", "labels that are empty, '-', 'nan' or the like: keep = empty ones are invalid, "
-                               "others a class, with a warning; drop = skip these rows", MISSING_RULES),
+                               "the others a class, with a warning; drop = skip these rows", MISSING_RULES),
     "data.class_weights": Key("", "weights of classes in the loss: balanced = inverse to their frequency; empty = "
                               "equal", ("", "balanced"), synonyms="class_weight weights pos_weight"),
     "data.text_column": text_column("sentence", "column of the text"),
     "data.pair_column": pair_column("", "column of the second text of a pair; empty = single texts"),
     "data.label_column": label_column("label", "column of the label"),
     "data.has_header": HAS_HEADER,
-    "data.metrics": Key((), f"metrics of evaluation: any of {listed('two_classes', 'label_sets', 'numbers')}; () = "
-                        "chosen by the task type"),
+    "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('two_classes', 'label_sets', 'numbers')}; () "
+                        "= chosen by the task type"),
     "data.long_texts": Key("cut", "single texts over max_seq_length: cut, or split into windows whose logits are "
                            "averaged", LONG_TEXTS),
     "data.doc_stride": Key(0, f"{DOC_STRIDE}; 0 = half a window", least=0),

@@ -24,6 +24,7 @@ from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.classification.data import count_classes, labels_of, read_labelled, read_unlabelled
 
 HEAD = "sequence_classification"
@@ -88,7 +89,7 @@ class ClassificationTask:
         """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.jobs.base.Task`)."""
         passes = 1
         if dropout_key is not None and self.r_drop:
-            passes = 2  # as adjacent rows, so that both passes are on the same device
+            passes = 2  # the two passes are adjacent rows, so that they are on the same device
             batch = {name: jnp.repeat(array, passes, axis=0) for name, array in batch.items()}
         if dropout_key is not None and self.token_dropout:
             batch = batch | {"input_ids": self._hide_tokens(batch["input_ids"], dropout_key)}
@@ -130,15 +131,15 @@ class ClassificationTask:
         """
         pairs = logits.reshape(-1, 2, *logits.shape[1:])
         if self.regression:
-            apart = jnp.square(pairs[:, 0] - pairs[:, 1])[..., 0]
+            distance = jnp.square(pairs[:, 0] - pairs[:, 1])[..., 0]
         elif self.several:
-            apart = ((jax.nn.sigmoid(pairs[:, 0]) - jax.nn.sigmoid(pairs[:, 1])) * (pairs[:, 0] - pairs[:, 1])).mean(
+            distance = ((jax.nn.sigmoid(pairs[:, 0]) - jax.nn.sigmoid(pairs[:, 1])) * (pairs[:, 0] - pairs[:, 1])).mean(
                 -1
             ) / 2
         else:
             (p, q), (log_p, log_q) = (f(pairs).swapaxes(0, 1) for f in (jax.nn.softmax, jax.nn.log_softmax))
-            apart = ((p - q) * (log_p - log_q)).sum(-1) / 2
-        return jnp.repeat(apart, 2, axis=0)
+            distance = ((p - q) * (log_p - log_q)).sum(-1) / 2
+        return jnp.repeat(distance, 2, axis=0)
 
     def _hide_tokens(self, input_ids: jax.Array, dropout_key: jax.Array) -> jax.Array:
         # Fold in a number that no layer has, so that these draws are independent of the model's dropout.
@@ -172,7 +173,7 @@ class ClassificationTask:
         return logits
 
 
-def labelled_columns(recipe: Any) -> Columns:
+def labelled_columns(recipe: Recipe) -> Columns:
     """Return the columns that a recipe's data section names."""
     separator = recipe.data.label_separator if recipe.data.task_type == "multi_label" else ""
     return dataclasses.replace(fine_tuning.table_columns(recipe), separator=separator)
@@ -182,7 +183,7 @@ def _rules(data: Any) -> LabelRules:
     return LabelRules(data.near_duplicate_labels, data.missing_labels, tuple(map(str, data.label_names)))
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved classification recipe names. See `bert_jax.jobs.build`."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
     if data.long_texts == "windows" and data.pair_column:
@@ -232,7 +233,7 @@ class _Read(NamedTuple):
     names: tuple[str, ...]
 
 
-def _read(recipe: Any, named: Columns, rules: LabelRules) -> _Read:
+def _read(recipe: Recipe, named: Columns, rules: LabelRules) -> _Read:
     """Read the rows of a recipe. A student of soft labels has the teacher's classes, and need not have labels."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
     bad, names = fine_tuning.invalid_rows(recipe, data.train), teacher_classes(recipe, HEAD)
@@ -255,7 +256,7 @@ def _read(recipe: Any, named: Columns, rules: LabelRules) -> _Read:
 def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ...]:
     """Return a loss weight per class: for `balanced` in inverse proportion to its rows, with a mean of 1 over all rows;
     otherwise (), for no weights. A class without a row has the weight of one with a single row."""
-    if data.class_weights != "balanced" or not labels.any():  # without labels all are 0
+    if data.class_weights != "balanced" or not labels.any():  # all labels are 0 where rows have none
         return ()
     rows = np.bincount(labels, minlength=count)
     return tuple(len(labels) / (np.count_nonzero(rows) * np.maximum(rows, 1)))

@@ -58,14 +58,14 @@ def _classify(args: argparse.Namespace) -> None:
         ]
 
     def trained(pipe: Any, texts: list[str]) -> list[list[dict[str, Any]]]:
-        how = {"truncation": args.long_texts == "cut", "windows": args.long_texts == "windows"}
-        answers: list[list[dict[str, Any]]] = pipe(texts, top_k=None, **how, **_WINDOWS.values(args))
+        long_text_options = {"truncation": args.long_texts == "cut", "windows": args.long_texts == "windows"}
+        answers: list[list[dict[str, Any]]] = pipe(texts, top_k=None, **long_text_options, **_WINDOWS.values(args))
         return answers
 
     if args.labels and args.long_texts:
-        raise InputError("--long-texts: expected no --long-texts with --labels, which classifies pairs of texts")
-    task, ask = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
-    for text, scores in answers_of(args, task, ask):
+        raise InputError("--long-texts: expected none with --labels, which classifies pairs of texts, found both")
+    task, predict = ("zero-shot-classification", zero_shot) if args.labels else ("text-classification", trained)
+    for text, scores in answers_of(args, task, predict):
         if args.json:
             from bert_jax.inference.scoring import short
 

@@ -23,12 +23,12 @@ class ZeroShotClassification(Pipeline):
     def __init__(self, model: PretrainedModel, batch_size: int | None = None, **options: Any):
         super().__init__(model, batch_size, **options)
         names = [name.lower() for name in model.config.id2label or ()]
-        found = [i for i, name in enumerate(names) if name.startswith("entail")]
-        if len(found) != 1 or len(names) < 2:
+        entailing = [i for i, name in enumerate(names) if name.startswith("entail")]
+        if len(entailing) != 1 or len(names) < 2:
             raise InputError(f"expected a model of natural language inference, with a class entailment, found {names}")
-        self._entailment = found[0]
+        self._entailment = entailing[0]
         contradicting = [i for i, name in enumerate(names) if name.startswith("contradict")]
-        self._contradiction = contradicting[0] if contradicting else -1 if found[0] == 0 else 0
+        self._contradiction = contradicting[0] if contradicting else -1 if entailing[0] == 0 else 0
 
     def __call__(
         self,
@@ -52,7 +52,7 @@ class ZeroShotClassification(Pipeline):
         Raises:
             InputError: there are no texts or classes, a class occurs twice, or the template has no `{}`.
         """
-        listed = as_texts(texts)
+        text_list = as_texts(texts)
         labels = candidate_labels.split(",") if isinstance(candidate_labels, str) else as_texts(candidate_labels)
         labels = [label.strip() for label in labels if label.strip()]
         if not labels or len(set(labels)) < len(labels):
@@ -62,16 +62,16 @@ class ZeroShotClassification(Pipeline):
         check_option("candidate_labels", *labels)
         check_option("hypothesis_template", hypothesis_template)
         sentences = [hypothesis_template.replace("{}", label) for label in labels]
-        pairs = [(text, sentence) for text in listed for sentence in sentences]
+        pairs = [(text, sentence) for text in text_list for sentence in sentences]
         logits = np.zeros((len(pairs), self.model.config.num_labels))
         for window, inputs in self._windows(
             [a for a, _ in pairs], [b for _, b in pairs], True, self.model.settings.prompt()
         ):
             for rows, _, output in self._batches(inputs, ("logits",)):
                 logits[rows + window.start] = output.logits
-        scores = self._scores(logits.reshape(len(listed), len(labels), -1), multi_label)
+        scores = self._scores(logits.reshape(len(text_list), len(labels), -1), multi_label)
         answers = []
-        for text, row in zip(listed, scores, strict=True):
+        for text, row in zip(text_list, scores, strict=True):
             order = np.argsort(-row, kind="stable")
             answers.append(
                 {"sequence": text, "labels": [labels[i] for i in order], "scores": [float(row[i]) for i in order]}

@@ -25,6 +25,7 @@ from bert_jax.jobs.base import Job, Metrics
 from bert_jax.metrics.ratios import ratios
 from bert_jax.modeling import Electra, Params
 from bert_jax.modeling.electra import generator_config
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.pretraining.data import (
     PretrainingData,
     describe_mixtures,
@@ -120,7 +121,7 @@ class ElectraTask:
         return masked_lm_sums(out, batch, self.majority_id) | sums
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the prepared data and the models that a resolved recipe names. See `bert_jax.jobs.build`."""
     data = PretrainingData.of(recipe)
     loaded = setup.pretrained(recipe, HEAD)
@@ -141,24 +142,24 @@ def build(recipe: Any) -> Job:
     )
 
 
-def _model(recipe: Any, config: BertConfig) -> Electra:
+def _model(recipe: Recipe, config: BertConfig) -> Electra:
     setup.check_head(config, HEAD)
     generator = generator_config(config, recipe.model.generator_size, recipe.model.generator_layers)
     return Electra(config, generator, setup.compute(recipe), recipe.model.embedding_sharing)
 
 
-def _pretrained(recipe: Any, model: Electra, discriminator: Loaded) -> Params:
+def _pretrained(recipe: Recipe, model: Electra, discriminator: Loaded) -> Params:
     """Load the generator beside a saved discriminator, and join the parameters of both."""
     where = storage.Path(discriminator.directory) / GENERATOR_DIR
     if not where.exists():
         raise InputError(f"{discriminator.directory}: expected the generator in {GENERATOR_DIR}/, found none")
     generator = load_pretrained(where, "masked_lm", dequantize=True)
     for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-        expected, found = model.generator_config.settings().get(name), generator.config.settings().get(name)
+        expected, actual = model.generator_config.settings().get(name), generator.config.settings().get(name)
         key = "generator_layers" if name == "num_hidden_layers" else "generator_size"
-        if expected != found:
+        if expected != actual:
             raise InputError(
-                f"{where}: {name}: expected {expected} for config.model.{key} {recipe.model[key]}, found {found}"
+                f"{where}: {name}: expected {expected} for config.model.{key} {recipe.model[key]}, found {actual}"
             )
     if model.embedding_sharing != "es":
         return model.joined(discriminator.params, generator.params)

@@ -18,8 +18,9 @@ from bert_jax.jobs import fine_tuning
 from bert_jax.jobs.base import QUERY_INPUTS, Metrics
 from bert_jax.jobs.synthetic_rows import WORD, table_rows
 from bert_jax.jobs.teaching import distillation_of
-from bert_jax.metrics import metrics_of, usual_metrics
+from bert_jax.metrics import default_metrics, metrics_of
 from bert_jax.modeling import Bert
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.embedding.in_batch_negatives import cross_entropy_in_parts, embed_in_parts
 
 _INPUTS = (*QUERY_INPUTS, "input_ids", "attention_mask")
@@ -45,7 +46,7 @@ class QueryDocumentTask(abc.ABC):
 
     model: Bert
     loss_name: str = "in_batch_negatives"
-    metrics: tuple[str, ...] = usual_metrics("ranks")
+    metrics: tuple[str, ...] = default_metrics("ranks")
     scale: float = 1.0
     temperature: float = 1.0
     parts: int = 1
@@ -132,7 +133,7 @@ def _kl_divergence(temperature: float, scores: jax.Array, labels: jax.Array, pre
     return jnp.where(present, jnp.exp(expected) * (expected - given), 0).sum(1) * temperature**2
 
 
-def document_columns(recipe: Any) -> Columns:
+def document_columns(recipe: Recipe) -> Columns:
     """Return the columns that a recipe's data section names. Raises InputError when they do not fit together."""
     data = recipe.data
     negatives = fine_tuning.negative_columns(data)
@@ -158,7 +159,7 @@ def document_columns(recipe: Any) -> Columns:
     )  # fmt: skip
 
 
-def read_query_documents(recipe: Any, spec: str, columns: Columns) -> list[RankedPassages]:
+def read_query_documents(recipe: Recipe, spec: str, columns: Columns) -> list[RankedPassages]:
     """Read the rows of a table; the first document of a row is the query's own."""
     rows = read_ranked_passages(spec, columns, fine_tuning.invalid_rows(recipe, spec))
     if recipe.data.loss != "in_batch_negatives" and not any(len(row.passages) > 1 for row in rows):
@@ -166,7 +167,7 @@ def read_query_documents(recipe: Any, spec: str, columns: Columns) -> list[Ranke
     return rows
 
 
-def read_splits(recipe: Any, columns: Columns) -> tuple[list[RankedPassages], list[RankedPassages]]:
+def read_splits(recipe: Recipe, columns: Columns) -> tuple[list[RankedPassages], list[RankedPassages]]:
     """Read the rows of training and of evaluation. Raises InputError when the loss has nothing to compare."""
     data = recipe.data
     rows, held = fine_tuning.hold_out(recipe, read_query_documents(recipe, data.train, columns))
@@ -175,7 +176,7 @@ def read_splits(recipe: Any, columns: Columns) -> tuple[list[RankedPassages], li
     return rows, read_query_documents(recipe, data.dev, columns) if data.dev else held
 
 
-def check_search_recipe(recipe: Any, what: str) -> None:
+def check_search_recipe(recipe: Recipe, what: str) -> None:
     """Raise InputError when a recipe names a teacher to run, or an unknown metric."""
     if distillation_of(recipe) is not None:
         expected = f"none for {what}; a teacher's scores are labels of margin_mse and kl_divergence"
@@ -185,15 +186,15 @@ def check_search_recipe(recipe: Any, what: str) -> None:
             raise InputError(f"data.metrics: {name!r} is not a metric of search{did_you_mean(name, fitting)}")
 
 
-def settings_of(recipe: Any) -> dict[str, Any]:
+def settings_of(recipe: Recipe) -> dict[str, Any]:
     """Return the arguments of a `QueryDocumentTask` that a recipe sets."""
     data = recipe.data
-    return {"loss_name": data.loss, "metrics": tuple(data.metrics) or usual_metrics("ranks"), "scale": data.scale,
+    return {"loss_name": data.loss, "metrics": tuple(data.metrics) or default_metrics("ranks"), "scale": data.scale,
             "temperature": data.temperature,
             "parts": recipe.accumulation_steps if data.loss == "in_batch_negatives" else 1}  # fmt: skip
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return two rows of texts that fill queries and documents."""
     columns, data = document_columns(recipe), recipe.data
     text = " ".join([WORD] * max(data.max_seq_length, data.get("query_length") or 0))

@@ -1,6 +1,6 @@
 """Keys of recipes that train on queries and documents."""
 
-from bert_jax.metrics import listed
+from bert_jax.metrics import metric_names
 from bert_jax.recipes.base import Key
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
@@ -27,5 +27,5 @@ SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | 
                                    "empty = none"),
     "data.label_column": label_column("", "margin_mse, kl_divergence: column of lists of a teacher's scores of "
                                       "passages_column; with a negative, of the margin"),
-    "data.metrics": Key((), f"metrics of evaluation: any of {listed('ranks')}; () = both"),
+    "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('ranks')}; () = both"),
 }  # fmt: skip

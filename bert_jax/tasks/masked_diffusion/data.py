@@ -62,9 +62,9 @@ def read_answers(
     Raises:
         InputError: as for `read_rows`, or an answer is empty, or a conversation has another form.
     """
-    own = bad or InvalidRows(table_name(spec))
-    rows = _conversations(spec, columns, own, answered) if columns.texts else _prompts(spec, columns, own)
-    return rows if bad else own.fitting(rows)
+    invalid = bad or InvalidRows(table_name(spec))
+    rows = _conversations(spec, columns, invalid, answered) if columns.texts else _prompts(spec, columns, invalid)
+    return rows if bad else invalid.fitting(rows)
 
 
 def _prompts(spec: Any, columns: Columns, bad: InvalidRows) -> Iterator[PromptAnswer]:
@@ -84,8 +84,8 @@ def _conversations(spec: Any, columns: Columns, bad: InvalidRows, answered: bool
         raise InputError(f"{table_name(spec)}: expected a JSON file of conversations, found a table in memory")
 
     def read(row: tuple[int, str, Any]) -> list[PromptAnswer]:
-        line, where, found = row
-        messages = found.get(columns.texts) if isinstance(found, Mapping) else None
+        line, where, conversation = row
+        messages = conversation.get(columns.texts) if isinstance(conversation, Mapping) else None
         if not isinstance(messages, list) or not all(_is_message(message) for message in messages):
             expected = f'a list of {{"role": TEXT, "content": TEXT}} in {columns.texts!r}'
             raise InvalidRow(f"{where}: expected {expected}, found {str(messages)[:80]!r}", "no conversation")
@@ -166,7 +166,7 @@ class AnswerRegion:
 
 
 def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]], room: int) -> list[list[int]]:
-    """Return the tokens of prompts as they stand before an answer, `[CLS] prompt [SEP]`, or `[CLS]` without one.
+    """Return the tokens before an answer: `[CLS] prompt [SEP]`, or `[CLS]` without a prompt.
 
     Args:
         tokenizer: the tokenizer; its separator stands between the messages of a conversation.
@@ -176,7 +176,7 @@ def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]], room:
     """
     layout, flat = tokenizer.layout, [text for messages in prompts for text in messages]
     encoded = iter(tokenizer.encode_batch(flat) if flat else [])
-    found = []
+    rows = []
     for messages in prompts:
         ids: list[int] = []
         for number in range(len(messages)):
@@ -184,8 +184,8 @@ def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]], room:
         most = room - len(layout.start) - len(layout.between)
         if len(ids) > most:
             ids = ids[-most:] if len(messages) > 1 or tokenizer.truncation_side == "left" else ids[:most]
-        found.append([*layout.start, *ids, *layout.between] if messages else [*layout.start])
-    return found
+        rows.append([*layout.start, *ids, *layout.between] if messages else [*layout.start])
+    return rows
 
 
 def end_of_text(layout: RowLayout) -> int:

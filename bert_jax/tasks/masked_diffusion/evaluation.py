@@ -48,19 +48,19 @@ class MaskedDiffusionEvaluator(Evaluator):
         return MaskedDiffusionTask(model)
 
     @classmethod
-    def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
+    def columns(cls, model_dir: storage.PathLike, columns: Columns) -> Columns:
         """Return the columns of `Evaluator.columns`; of a model trained on texts without prompts, only its texts."""
         metadata = read_training_metadata(model_dir).columns
-        found = given.filled(metadata if metadata.wanted else cls.default_columns)
-        return dataclasses.replace(found, text="", label="") if found.texts else found
+        filled = columns.filled(metadata if metadata.wanted else cls.default_columns)
+        return dataclasses.replace(filled, text="", label="") if filled.texts else filled
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
         """Score the model by the bound of its answers, and by the answers that it generates."""
         prompted = bool(columns.text or columns.texts)
-        wanted = [name for name in metric_names if name not in BOUNDS]
-        if wanted and not prompted:
-            raise InputError(f"metrics: expected {', '.join(BOUNDS)} for texts without prompts, found {wanted[0]!r}")
-        of_texts = choose_text_metrics(wanted) if wanted or (prompted and not metric_names) else ()
+        others = [name for name in metric_names if name not in BOUNDS]
+        if others and not prompted:
+            raise InputError(f"metrics: expected {', '.join(BOUNDS)} for texts without prompts, found {others[0]!r}")
+        of_texts = choose_text_metrics(others) if others or (prompted and not metric_names) else ()
         names = tuple(metric_names) or (*BOUNDS, *of_texts)
         rows = list(invalid.fitting(read_answers(data, columns, invalid)))
         scores: dict[str, float] = {}
@@ -78,8 +78,8 @@ class MaskedDiffusionEvaluator(Evaluator):
         """Write a generated answer for every row, as `Evaluator.predict` does."""
 
         def answers(chunk: list[PromptAnswer]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-            for row, found in zip(chunk, self._generated(chunk), strict=True):
-                text, score = found["generated_text"], found["score"]
+            for row, answer in zip(chunk, self._generated(chunk), strict=True):
+                text, score = answer["generated_text"], answer["score"]
                 yield (
                     {"prompt": row.prompt[-1] if row.prompt else "", "generated_text": text, "score": score},
                     [text, score],
@@ -99,7 +99,7 @@ class MaskedDiffusionEvaluator(Evaluator):
         return [answers[0] for answers in TextGeneration(model)(prompts, truncation=True)]
 
     def _region(self) -> AnswerRegion:
-        """Return the region of answers, with one end-of-text token behind each."""
+        """Return the generated region for answers, with one end-of-text token behind each."""
         known = self.runner.settings.records.get("generated")
         length = known.length if known is not None else _LENGTH
         room = self.runner.max_length - self.runner.tokenizer.layout.num_special(True) - 1

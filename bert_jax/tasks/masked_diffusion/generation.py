@@ -73,21 +73,21 @@ class TextGeneration(WritingPipeline):
             InputError: a prompt has another form or is too long, or an option is out of its range.
         """
         single = isinstance(prompts, str)
-        listed = [_messages(i, prompt) for i, prompt in enumerate([prompts] if single else as_list(prompts))]
+        dialogues = [_messages(i, prompt) for i, prompt in enumerate([prompts] if single else as_list(prompts))]
         options = Unmasking(order, temperature, top_k, top_p, block_length, remasking)
         count = positive("num_return_sequences", num_return_sequences)
         for name, value in (("max_new_tokens", max_new_tokens), ("steps", steps), ("min_new_tokens", min_new_tokens)):
             if value:
                 positive(name, value)
-        drafts = self._drafts(len(listed) * count, length, max_new_tokens, min_new_tokens, prefix, seed)
+        drafts = self._drafts(len(dialogues) * count, length, max_new_tokens, min_new_tokens, prefix, seed)
         windows = [self._window(draft.total, options.block_length) for draft in drafts]
         todo = list(range(len(drafts)))
         while todo:
-            rows = [self._row(i // count, i, listed[i // count], drafts[i], windows[i], truncation) for i in todo]
+            rows = [self._row(i // count, i, dialogues[i // count], drafts[i], windows[i], truncation) for i in todo]
             for i, filled in zip(todo, self._generate(rows, options, steps, seed, forbidden, on_pass), strict=True):
                 drafts[i].extend(filled, self._end)
             todo = [i for i in todo if not drafts[i].complete]
-        found = [
+        answers = [
             {
                 "generated_text": self.tokenizer.decode(draft.tokens),
                 "num_tokens": len(draft.tokens),
@@ -95,7 +95,7 @@ class TextGeneration(WritingPipeline):
             }
             for draft in drafts
         ]
-        by_prompt = [found[i : i + count] for i in range(0, len(found), count)]
+        by_prompt = [answers[i : i + count] for i in range(0, len(answers), count)]
         return by_prompt[0] if single else by_prompt
 
     def _drafts(
@@ -138,13 +138,13 @@ class TextGeneration(WritingPipeline):
         """Return the row that continues an answer: the prompt, the end of the answer so far, and mask tokens."""
         size = min(window, draft.total - len(draft.tokens))
         room = self.model.config.max_position_embeddings - size
-        most = max(room - len(draft.tokens), room // 2)  # for the prompt
+        most = max(room - len(draft.tokens), room // 2)  # tokens left for the prompt
         begin = encode_prompts(self.tokenizer, [messages], most)[0]
         if not truncation and not draft.log_probabilities:
-            whole = encode_prompts(self.tokenizer, [messages], room + (1 << 30))[0]
-            if len(whole) > most:
+            uncut_ids = encode_prompts(self.tokenizer, [messages], room + (1 << 30))[0]
+            if len(uncut_ids) > most:
                 expected = f"at most {most} tokens before an answer of {size}"
-                raise TextError(text, f"expected {expected}, found {len(whole)}; truncation=True cuts the prompt")
+                raise TextError(text, f"expected {expected}, found {len(uncut_ids)}; truncation=True cuts the prompt")
         context = draft.tokens[len(draft.tokens) - min(len(draft.tokens), room - len(begin)) :]
         region = [self.tokenizer.mask_id] * size
         least = draft.least - len(draft.tokens)

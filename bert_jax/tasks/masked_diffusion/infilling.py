@@ -52,15 +52,15 @@ class FillIn(WritingPipeline):
         Raises:
             InputError: a text has no mask or is too long, or an option is out of its range.
         """
-        listed = as_texts(texts)
+        text_list = as_texts(texts)
         options = Unmasking(order, temperature, top_k, top_p, 0, remasking)
         tries = [positive("gap_lengths", each) for each in gap_lengths] or [0]
-        encoded = self.tokenizer.encode_batch(listed)
+        encoded = self.tokenizer.encode_batch(text_list)
         rows = [self._row(i, n, ids, gap) for i, ids in enumerate(encoded) for n, gap in enumerate(tries)]
         if steps:
             positive("steps", steps)
-        found = self._generate(rows, options, steps, seed, forbidden, on_pass)
-        answers = [self._answer(row, filled) for row, filled in zip(rows, found, strict=True)]
+        filled_rows = self._generate(rows, options, steps, seed, forbidden, on_pass)
+        answers = [self._answer(row, filled) for row, filled in zip(rows, filled_rows, strict=True)]
         best = [
             max(answers[i : i + len(tries)], key=lambda answer: answer["score"])
             for i in range(0, len(answers), len(tries))
@@ -77,9 +77,9 @@ class FillIn(WritingPipeline):
         places = np.flatnonzero(np.asarray(ids) == mask)
         first, stop = int(places[0]), int(places[-1]) + 1
         after = [*ids[stop:], *layout.end]
-        whole = len(layout.start) + len(ids) + len(layout.end)
+        size = len(layout.start) + len(ids) + len(layout.end)
         return RegionRow(
-            text, text * 1000 + number, 0, [*layout.start, *ids[:first]], ids[first:stop], after, whole, stop - first
+            text, text * 1000 + number, 0, [*layout.start, *ids[:first]], ids[first:stop], after, size, stop - first
         )
 
     def _answer(self, row: RegionRow, filled: Filled) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Masked-diffusion pretraining on prepared data: a masked LM at every mask rate (`task.py`)."""
 
-from typing import Any
-
 from bert_jax.errors import InputError
 from bert_jax.jobs.base import Job
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.masked_diffusion.task import HEAD, MaskedDiffusionTask
 from bert_jax.tasks.pretraining.data import (
     PretrainingData,
@@ -11,7 +10,7 @@ from bert_jax.tasks.pretraining.data import (
 from bert_jax.tasks.pretraining.task import pretraining_job
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the prepared data and the model that a resolved recipe names. See `bert_jax.jobs.build`."""
     data = PretrainingData.of(recipe)
     if data.objective != "mlm":

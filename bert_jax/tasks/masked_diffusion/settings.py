@@ -1,4 +1,4 @@
-"""What `bert_jax.json` records of a model of masked diffusion: how long the answers of its training were."""
+"""The record of masked diffusion in `bert_jax.json`: the length of the training answers."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ from bert_jax.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Generated:
-    """The answers of the training of masked diffusion.
+    """The length of the answers on which a model of masked diffusion was trained.
 
     Attributes:
         length: the most tokens of an answer, with the end-of-text tokens behind it.

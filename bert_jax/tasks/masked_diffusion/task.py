@@ -23,6 +23,7 @@ from bert_jax.jobs.synthetic_rows import WORD, table_rows
 from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics.ratios import ratios
 from bert_jax.modeling import Bert
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.masked_diffusion.data import (
     ANSWERING_ROLE,
     AnswerRegion,
@@ -95,7 +96,7 @@ class MaskedDiffusionTask:
         }
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of masked diffusion names. See `bert_jax.jobs.build`."""
     data, columns = recipe.data, diffusion_columns(recipe)
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD, HEAD)
@@ -121,12 +122,12 @@ def build(recipe: Any) -> Job:
     return dataclasses.replace(job, train_source=source)
 
 
-def _read(recipe: Any, spec: str, columns: Columns) -> Any:
+def _read(recipe: Recipe, spec: str, columns: Columns) -> Any:
     bad = fine_tuning.invalid_rows(recipe, spec)
     return bad.fitting(read_answers(spec, columns, bad))
 
 
-def diffusion_columns(recipe: Any) -> Columns:
+def diffusion_columns(recipe: Recipe) -> Columns:
     """Return the columns that a recipe of masked diffusion names.
 
     Raises:
@@ -134,10 +135,8 @@ def diffusion_columns(recipe: Any) -> Columns:
     """
     data = recipe.data
     if data.messages_column and (data.text_column or data.answer_column):
-        found = data.text_column or data.answer_column
-        raise InputError(
-            f"config.data.messages_column: expected it alone, found {found!r} too; empty the other columns"
-        )
+        other_column = data.text_column or data.answer_column
+        raise InputError(f"config.data.messages_column: expected no other column of texts, found {other_column!r}")
     if not data.messages_column and not data.answer_column:
         raise InputError("config.data.answer_column: expected a column of answers, or data.messages_column, found none")
     roles: Mapping[str, str] = {"label": "answer"}
@@ -147,7 +146,7 @@ def diffusion_columns(recipe: Any) -> Columns:
     )  # fmt: skip
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return a prompt with its answer, or a conversation."""
     if not recipe.data.messages_column:
         recipe.data.answer_column = recipe.data.answer_column or "answer"

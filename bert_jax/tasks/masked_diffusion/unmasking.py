@@ -65,7 +65,7 @@ class Unmasking:
                 raise InputError(f"{name}: expected {expected}, found {getattr(self, name)}")
 
 
-_NOTHING = (0, 0, 1)  # a pass of a row that is complete
+_NOTHING = (0, 0, 1)  # the plan of a complete row for one pass
 
 
 class Canvas(NamedTuple):
@@ -213,8 +213,8 @@ def _unmask(
     new = jnp.where(keep, tokens, current)
     if options.remasking:
         generated = in_block & ~is_open & (kept < 0)
-        again = jnp.floor(options.remasking * generated.sum(1, keepdims=True)) * (left > 1)
-        masked = generated & (_rank(jnp.where(generated, kept, jnp.inf)) < again)
+        num_remasked = jnp.floor(options.remasking * generated.sum(1, keepdims=True)) * (left > 1)
+        masked = generated & (_rank(jnp.where(generated, kept, jnp.inf)) < num_remasked)
         is_open, kept, new = is_open | masked, jnp.where(masked, 0.0, kept), jnp.where(masked, mask_id, new)
     rows = jnp.arange(batch)[:, None]
     return {"ids": ids.at[rows, region].set(new, mode="drop"), "open": is_open, "log_probabilities": kept}
@@ -243,8 +243,8 @@ def _priority(log_probabilities: jax.Array, chosen: jax.Array, keys: jax.Array, 
             finite = jnp.where(jnp.isfinite(log_probabilities), log_probabilities, 0.0)
             return (jnp.exp(log_probabilities) * finite).sum(-1)
         case "margin":
-            two = jnp.exp(jax.lax.top_k(log_probabilities, 2)[0])
-            return two[..., 0] - two[..., 1]
+            top_two = jnp.exp(jax.lax.top_k(log_probabilities, 2)[0])
+            return top_two[..., 0] - top_two[..., 1]
         case "random":
             return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), chosen.shape[1:]))(keys)
         case "left-to-right":

@@ -61,25 +61,25 @@ def add_verbs(verbs: Verbs) -> None:
 def run_generate(args: argparse.Namespace) -> int:
     """Print generated texts."""
     if args.live and args.shards:
-        raise InputError("--live: expected no --shards, found it")
+        raise InputError("--live: expected no --shards, found both")
     return run_over_texts(args, _generate, _FILLED_COLUMNS if args.fill else _COLUMNS)
 
 
 def _generate(args: argparse.Namespace) -> None:
     options = _options(args)
 
-    def ask(pipe: Any, prompts: list[str]) -> Any:
+    def predict(pipe: Any, prompts: list[str]) -> Any:
         with _live(args.live) as on_pass:
             # Another seed for each call, since the random numbers of a prompt depend on its place in the call.
             return pipe(prompts, on_pass=on_pass, **options | {"seed": args.seed + args.counted})
 
     task = "fill-in" if args.fill else "text-generation"
-    for prompt, found in answers_of(args, task, ask, _PROMPTS_AT_ONCE):
+    for prompt, answers in answers_of(args, task, predict, _PROMPTS_AT_ONCE):
         if args.json:
-            args.emit({"text": prompt, **found} if args.fill else {"prompt": prompt, "answers": found})
+            args.emit({"text": prompt, **answers} if args.fill else {"prompt": prompt, "answers": answers})
             continue
         text = "sequence" if args.fill else "generated_text"
-        rows = [(f"{answer['score']:.3f}", answer[text]) for answer in ([found] if args.fill else found)]
+        rows = [(f"{answer['score']:.3f}", answer[text]) for answer in ([answers] if args.fill else answers)]
         print_table(prompt or "(no prompt)", ("log-probability", "text"), rows)
 
 
@@ -87,8 +87,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of the pipeline. Raises InputError where one is for the other pipeline."""
     options = _PASSES.values(args) | _UNMASKING.values(args) | {"forbidden": tuple(args.forbid)}
     if args.fill:
-        for flag in (*_ANSWERS.given(args), *(["--length"] if args.length is not None else [])):
-            raise InputError(f"{flag}: expected no --fill, found it")
+        for flag in (*_ANSWERS.flags_set(args), *(["--length"] if args.length is not None else [])):
+            raise InputError(f"{flag}: expected no --fill, found both")
         return options | ({} if args.gap_lengths is None else {"gap_lengths": _numbers(args.gap_lengths)})
     if args.gap_lengths is not None:
         raise InputError("--gap-lengths: expected --fill too, found none")

@@ -19,7 +19,7 @@ OnPass = Callable[[list[str]], None]  # called after each forward pass with the 
 
 
 class RegionRow(NamedTuple):
-    """A row to be generated: its number and what stands before, in and after its region.
+    """A row to be generated: its number, and the tokens before, in and after its region.
 
     Attributes:
         text: the number of its text in the call.
@@ -68,7 +68,7 @@ class WritingPipeline(Pipeline):
         """Return the region of each row, generated in the given number of forward passes."""
         banned = self._banned.copy()
         banned[self._tokens("forbidden", forbidden)] = True
-        found: list[Any] = [None] * len(rows)
+        filled_rows: list[Any] = [None] * len(rows)
         for numbers, length, width in self._chunks(rows):
             most = rows_within(self._most_logits() // (width * len(banned)), 1) * self.model.parts
             if self.batch_invariant:
@@ -88,8 +88,8 @@ class WritingPipeline(Pipeline):
                 )  # fmt: skip
                 for i, tokens, scores in zip(part, *filled, strict=False):
                     size_of = len(rows[i].region)
-                    found[i] = Filled(tokens[:size_of], scores[:size_of])
-        return found
+                    filled_rows[i] = Filled(tokens[:size_of], scores[:size_of])
+        return filled_rows
 
     def _most_logits(self) -> int:
         return _LOGITS.get(self.model.compute.target, _LOGITS_ELSEWHERE)
@@ -144,12 +144,12 @@ class WritingPipeline(Pipeline):
 
     def _tokens(self, option: str, words: Sequence[str]) -> list[int]:
         """Return the ids of words that are one token each, at the beginning of a text or behind a space."""
-        found = []
+        all_ids = []
         for word in [words] if isinstance(words, str) else words:
             check_option(option, word)
             forms = [self.tokenizer.encode(form) for form in (word, f" {word}")]
             ids = {form[0] for form in forms if len(form) == 1 and not self.tokenizer.is_unknown(form[0])}
             if not ids:
                 raise InputError(f"{option}: expected words of one token each, found {word!r}")
-            found += sorted(ids)
-        return found
+            all_ids += sorted(ids)
+        return all_ids

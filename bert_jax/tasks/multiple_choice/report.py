@@ -34,17 +34,17 @@ def choices(labels: np.ndarray, logits: np.ndarray, rows: Sequence[Choices], att
     losses = -shares[np.arange(len(labels)), labels]
     wrong = answers != labels
     index = measures.worst(losses, wrong)
-    found = [rows[i] for i in index]
-    asked = any(row.question for row in found)
+    worst = [rows[i] for i in index]
+    has_questions = any(row.question for row in worst)
     lines: list[list[Any]] = []
-    for i, row in zip(index, found, strict=True):
-        told = _told(row.choices, np.exp(shares[i]), int(labels[i]), int(answers[i]))
-        texts = [row.context, row.question] if asked else [row.context]
-        lines.append([line_cell(row.line), *map(text_cell, texts), told, float(losses[i])])
-    header = ["line", "context", *(["question"] if asked else []), "choices", "loss"]
-    looked_at = [
+    for i, row in zip(index, worst, strict=True):
+        choices_cell = _told(row.choices, np.exp(shares[i]), int(labels[i]), int(answers[i]))
+        texts = [row.context, row.question] if has_questions else [row.context]
+        lines.append([line_cell(row.line), *map(text_cell, texts), choices_cell, float(losses[i])])
+    header = ["line", "context", *(["question"] if has_questions else []), "choices", "loss"]
+    attention_titles = [
         (f"Line {row.line}, choice {answers[i]}", int(i * logits.shape[1] + answers[i]))
-        for i, row in zip(index, found, strict=True)
+        for i, row in zip(index, worst, strict=True)
     ]
     names = [f"choice {place}" for place in range(logits.shape[1])]
     return [
@@ -52,7 +52,7 @@ def choices(labels: np.ndarray, logits: np.ndarray, rows: Sequence[Choices], att
         confusion_section(names, labels, answers),
         calibration_of_answers(np.exp(shares.max(-1)), ~wrong),
         worst_rows("the greatest loss of the right choice", int(wrong.sum()), header, lines),
-        *attention.sections(looked_at[: attention.ROWS], attend),
+        *attention.sections(attention_titles[: attention.ROWS], attend),
     ]
 
 

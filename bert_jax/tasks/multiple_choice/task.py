@@ -26,10 +26,11 @@ from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
+from bert_jax.recipes import Recipe
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "multiple_choice"
-_CHOICES = 4  # in lists of choices of synthetic rows
+_CHOICES = 4  # number of choices of synthetic rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +116,7 @@ def read_choice_questions(spec: str, columns: Columns, bad: InvalidRows | None =
         InputError: as for `read_rows`, or a row has fewer than two choices, another number of choices than the first
             row, or an empty text.
     """
-    own, expected = bad or InvalidRows(table_name(spec)), 0
+    invalid_rows, expected = bad or InvalidRows(table_name(spec)), 0
 
     def question(row: tuple[int, dict[str, Any]]) -> ChoiceQuestion:
         nonlocal expected
@@ -134,8 +135,8 @@ def read_choice_questions(spec: str, columns: Columns, bad: InvalidRows | None =
         kept, question = columns.carried(values), values.get(columns.pair, "")
         return ChoiceQuestion(line, values[columns.text], question, choices, values.get(columns.label), kept)
 
-    rows = own.each(read_rows(spec, columns, own), question)
-    return rows if bad else own.fitting(rows)
+    rows = invalid_rows.each(read_rows(spec, columns, invalid_rows), question)
+    return rows if bad else invalid_rows.fitting(rows)
 
 
 def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -> list[ChoiceQuestion]:
@@ -176,7 +177,7 @@ def _label(where: str, row: ChoiceQuestion) -> int:
     return value
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of multiple choice names. See `bert_jax.jobs.build`."""
     data = recipe.data
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD)
@@ -194,7 +195,7 @@ def build(recipe: Any) -> Job:
     for groups in filter(None, (train, dev)):
         rows = groups.sequences
         separators = np.flatnonzero(rows.tokens == tokenizer.sep_id)
-        first = separators[np.searchsorted(separators, rows.starts[:-1])]  # and one more follows it
+        first = separators[np.searchsorted(separators, rows.starts[:-1])]  # another separator follows it
         setup.check_room(config, int((rows.starts[1:] - first - 2).max()), "the longest choice")
     model = Bert(config.replace(pooler=True), HEAD, setup.compute(recipe))
     return fine_tuning.build_job(
@@ -202,7 +203,7 @@ def build(recipe: Any) -> Job:
     )
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return a row with a choice for each column, or a list of four."""
     data = recipe.data
     columns = columns_of(data.context_column, data.question_column, data.choice_columns, data.label_column)

@@ -32,13 +32,13 @@ class PretrainingData:
         tokenizer: the tokenizer of the recipe, else of the data.
     """
 
-    recipe: Any
+    recipe: recipes.Recipe
     directories: tuple[tuple[str, ...], ...]
     objective: str
     tokenizer: Tokenizer
 
     @classmethod
-    def of(cls, recipe: Any) -> "PretrainingData":
+    def of(cls, recipe: recipes.Recipe) -> "PretrainingData":
         """Open the data of a resolved recipe. Raises InputError when they are missing or inconsistent."""
         if has_synthetic_rows(recipe):
             objective = "nsp" if "next_sentence_labels" in rows_in_memory(recipe)[0] else "mlm"
@@ -59,8 +59,8 @@ class PretrainingData:
         recipe, stages = self.recipe, []
         check_lengths(recipe, config)
         if not self.directories:
-            found = zip(recipes.stages(recipe), rows_in_memory(recipe), strict=True)
-            parts = [(count, RepeatedRow(row, size, self.tokenizer)) for (count, _, size), row in found]
+            stages_and_rows = zip(recipes.stages(recipe), rows_in_memory(recipe), strict=True)
+            parts = [(count, RepeatedRow(row, size, self.tokenizer)) for (count, _, size), row in stages_and_rows]
             return StagedSource([(count if recipe.stages else None, source) for count, source in parts])
         for i, (count, length, batch_size) in enumerate(recipes.stages(recipe)):
             # Each stage starts with its first example, so it needs its own seed of order and masks.
@@ -102,7 +102,7 @@ def describe_mixtures(data: PretrainingData, source: StagedSource, steps: int) -
     return tuple(lines)
 
 
-def _mixed(recipe: Any, stage: int, sources: Mapping[str, PretrainingSource]) -> "MixedSource":
+def _mixed(recipe: recipes.Recipe, stage: int, sources: Mapping[str, PretrainingSource]) -> "MixedSource":
     """Return the mixture of a stage, with the weights that the recipe gives."""
     from bert_jax.data.pretraining.mixtures import MixedSource
 
@@ -115,19 +115,19 @@ def _mixed(recipe: Any, stage: int, sources: Mapping[str, PretrainingSource]) ->
     return MixedSource(sources, (sizes / sizes.max()) ** (1 / data.mixture_temperature))
 
 
-def num_steps(recipe: Any, source: StagedSource) -> int:
+def num_steps(recipe: recipes.Recipe, source: StagedSource) -> int:
     """Return the optimizer steps of a run, from num_steps or from num_epochs."""
     per_epoch = source.first().num_examples / recipe.global_batch_size
     return recipe.num_steps or setup.steps_of_epochs(recipe.num_epochs, per_epoch)
 
 
-def check_lengths(recipe: Any, config: BertConfig) -> None:
+def check_lengths(recipe: recipes.Recipe, config: BertConfig) -> None:
     """Raise InputError when the sequences of a stage are longer than the model's positions."""
     for _, length, _ in recipes.stages(recipe):
         setup.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
 
 
-def unpacked_rows(recipe: Any, pairs: bool = False) -> list[dict[str, Any]]:
+def unpacked_rows(recipe: recipes.Recipe, pairs: bool = False) -> list[dict[str, Any]]:
     """Return a row of a batch of `PreparedInstances` for each stage, of zeros and unpacked.
 
     Args:
@@ -149,12 +149,12 @@ def unpacked_rows(recipe: Any, pairs: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def has_data(recipe: Any) -> bool:
+def has_data(recipe: recipes.Recipe) -> bool:
     """Return whether a recipe names prepared directories."""
     return bool(recipe.data.prepared or recipe.data.mixture)
 
 
-def _prepared(recipe: Any, length: int) -> tuple[str, ...]:
+def _prepared(recipe: recipes.Recipe, length: int) -> tuple[str, ...]:
     """Return the prepared directories of a stage with sequences of `length` tokens."""
     if not has_data(recipe):
         raise InputError("config.data.prepared: expected a directory made by `bert-jax prepare`, found nothing")
@@ -162,7 +162,7 @@ def _prepared(recipe: Any, length: int) -> tuple[str, ...]:
     return tuple(directory.replace("{sequence_length}", str(length)) for directory in directories)
 
 
-def _masking(recipe: Any, seed: int, config: BertConfig, evaluated: bool = False) -> dict[str, Any]:
+def _masking(recipe: recipes.Recipe, seed: int, config: BertConfig, evaluated: bool = False) -> dict[str, Any]:
     data = recipe.data
     if "noise_schedule" in data:
         from bert_jax.data.diffusion import EVALUATION

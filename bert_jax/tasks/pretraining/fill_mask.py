@@ -34,18 +34,18 @@ class FillMask(Pipeline):
         Raises:
             InputError: a text has no mask or is too long, or a target is not one token.
         """
-        listed = as_texts(texts)
+        text_list = as_texts(texts)
         top_k = positive("top_k", top_k)
         choices = None if targets is None else self._targets(targets)
-        answers: list[Any] = [None] * len(listed)
-        for window, inputs in self._windows(listed):
+        answers: list[Any] = [None] * len(text_list)
+        for window, inputs in self._windows(text_list):
             places = [np.flatnonzero(row == self.tokenizer.mask_id) for row in inputs["input_ids"]]
-            for i, found in zip(window, places, strict=True):
-                if not len(found):
+            for i, masked in zip(window, places, strict=True):
+                if not len(masked):
                     mask = self.tokenizer.id_to_token(self.tokenizer.mask_id)
-                    raise TextError(i, f"expected a {mask} to fill, found none in {listed[i][:80]!r}")
+                    raise TextError(i, f"expected a {mask} to fill, found none in {text_list[i][:80]!r}")
             most = max(map(len, places))
-            inputs["masked_positions"] = np.stack([np.pad(found, (0, most - len(found))) for found in places])
+            inputs["masked_positions"] = np.stack([np.pad(masked, (0, most - len(masked))) for masked in places])
             for rows, lengths, output in self._batches(inputs, ("logits",)):
                 assert output.logits is not None
                 for row, length, logits in zip(rows, lengths, output.logits, strict=True):

@@ -53,9 +53,9 @@ class PseudoLogLikelihood(Pipeline):
         """
         if within_word not in WITHIN_WORD:
             raise InputError(f"within_word {within_word!r} is not known{did_you_mean(str(within_word), WITHIN_WORD)}")
-        listed = as_texts(texts)
+        text_list = as_texts(texts)
         answers: list[dict[str, Any]] = []
-        for chunk in self._chunks(listed):
+        for chunk in self._chunks(text_list):
             answers += self._answers(chunk, within_word == "left-to-right", tokens)
         return answers[0] if isinstance(texts, str) else answers
 
@@ -105,16 +105,17 @@ class PseudoLogLikelihood(Pipeline):
         for rows, _, output in self._batches(batch, ("logits",)):
             assert output.logits is not None
             scores[rows] = _log_probabilities(np.asarray(output.logits)[:, 0], truth[rows])
-        for (text, encoded, scored), own in zip(chunk, np.split(scores, np.cumsum(sizes)[:-1]), strict=True):
-            total = float(own.sum())
+        for (text, encoded, scored), text_scores in zip(chunk, np.split(scores, np.cumsum(sizes)[:-1]), strict=True):
+            total = float(text_scores.sum())
             answer: dict[str, Any] = {
                 "score": total,
-                "num_tokens": len(own),
-                "pseudo_perplexity": float(np.exp(-total / len(own))),
+                "num_tokens": len(text_scores),
+                "pseudo_perplexity": float(np.exp(-total / len(text_scores))),
             }
             if tokens:
                 answer["tokens"] = [
-                    self._token(text, encoded, i, score) for i, score in zip(scored.tolist(), own.tolist(), strict=True)
+                    self._token(text, encoded, i, score)
+                    for i, score in zip(scored.tolist(), text_scores.tolist(), strict=True)
                 ]
             yield answer
 
@@ -141,7 +142,7 @@ class PseudoLogLikelihood(Pipeline):
 
     def _token(self, text: str, encoded: Encoded, i: int, score: float) -> dict[str, Any]:
         token, (start, end) = encoded[0][i], encoded[1][i]
-        # An unknown token is shown as the characters of the text.
+        # An unknown token is shown as its characters in the text.
         word = text[start:end] if self.tokenizer.is_unknown(token) else self.tokenizer.pieces[token]
         return {"word": word, "token": token, "score": score, "start": start, "end": end}
 

@@ -9,7 +9,7 @@ from bert_jax.errors import InputError
 from bert_jax.recipes.base import CONTENT, EVALUATIONS, LENGTH, Key, ModelUse, TaskRecipe
 
 MASK_UNITS = ("token", "word", "span")
-_MOST_MIXED = 1000  # directories of a mixture
+_MOST_MIXED = 1000  # most directories of a mixture
 
 KEYS = {
     "stages": Key((), "((num_steps, sequence_length, global_batch_size), ...): stages that run in turn under one "

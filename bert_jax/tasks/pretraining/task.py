@@ -22,6 +22,7 @@ from bert_jax.jobs.base import Job, Metrics, Task, model_inputs
 from bert_jax.metrics.ratios import ratios
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.pretraining.data import (
     PretrainingData,
     describe_mixtures,
@@ -67,7 +68,7 @@ class PretrainingTask:
         sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
         loss = sum((sums[f"{term}_loss"] / weight for term, weight in weights.items()), start=jnp.float32(0))
         shown = {name: (sums[part], sums[count]) for name, (part, count) in self._metrics().items()}
-        del shown["mlm_majority_accuracy"]  # the baseline is reported by evaluations only
+        del shown["mlm_majority_accuracy"]  # only evaluations report the baseline
         shown["packing"] = packing(batch)
         return loss, shown
 
@@ -117,24 +118,26 @@ class PretrainingTask:
         return sums
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the prepared data and the model that a resolved pretraining recipe names. See `bert_jax.jobs.build`."""
     data = PretrainingData.of(recipe)
 
-    def task(model: Bert, source: StagedSource) -> PretrainingTask:
+    def make_task(model: Bert, source: StagedSource) -> PretrainingTask:
         return PretrainingTask(model, most_frequent_label(source), data.objective)
 
-    return pretraining_job(recipe, data, _head(data.objective), task)
+    return pretraining_job(recipe, data, _head(data.objective), make_task)
 
 
-def pretraining_job(recipe: Any, data: PretrainingData, head: str, task: Callable[[Bert, StagedSource], Task]) -> Job:
+def pretraining_job(
+    recipe: Recipe, data: PretrainingData, head: str, make_task: Callable[[Bert, StagedSource], Task]
+) -> Job:
     """Return the training job of a masked LM on prepared data.
 
     Args:
         recipe: the resolved recipe.
         data: its data.
         head: the head of the model.
-        task: function from the model and the training batches to the task.
+        make_task: function from the model and the training batches to the task.
     """
     loaded = setup.pretrained(recipe, head)
     config = setup.config(recipe, data.tokenizer, loaded)
@@ -142,7 +145,7 @@ def pretraining_job(recipe: Any, data: PretrainingData, head: str, task: Callabl
     model = Bert(config, head, setup.compute(recipe))
     train_source = data.train_source(config)
     return Job(
-        task=task(model, train_source),
+        task=make_task(model, train_source),
         tokenizer=data.tokenizer,
         init_params=model.init,
         pretrained=loaded.params if loaded else None,
@@ -155,7 +158,7 @@ def pretraining_job(recipe: Any, data: PretrainingData, head: str, task: Callabl
     )
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return rows with labels of pairs, where the family has a head for them."""
     return unpacked_rows(recipe, pairs="pretraining" in setup.heads(recipe))
 

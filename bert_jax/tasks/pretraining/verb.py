@@ -74,11 +74,11 @@ def run_score(args: argparse.Namespace) -> int:
 
 
 def _score(args: argparse.Namespace) -> None:
-    def ask(pipe: Any, texts: list[str]) -> list[dict[str, Any]]:
+    def predict(pipe: Any, texts: list[str]) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = pipe(texts, **_SCORE.values(args))
         return answers
 
-    answers: Any = ({"text": text} | answer for text, answer in answers_of(args, "pseudo-log-likelihood", ask))
+    answers: Any = ({"text": text} | answer for text, answer in answers_of(args, "pseudo-log-likelihood", predict))
     sort = args.sort or ("none" if args.json else "score")
     if sort != "none":
         field, greatest = _ORDERS[sort]

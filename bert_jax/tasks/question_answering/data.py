@@ -78,7 +78,7 @@ def read_questions(
             question is invalid: a field is missing or empty, an id occurs twice, or an answer is not in its context.
             As reading is lazy, the error is raised during iteration.
     """
-    own = bad or InvalidRows(spec, noun="question")
+    invalid_rows = bad or InvalidRows(spec, noun="question")
     seen: set[str] = set()
 
     def question(item: _Item) -> Question:
@@ -86,21 +86,21 @@ def read_questions(
         try:
             if name in seen:
                 message = f"{spec}: question {name!r}: expected an id of its own, found it twice"
-                raise InvalidRow(message, "the id of another")
+                raise InvalidRow(message, "a repeated id")
             seen.add(name)
-            found = _question(f"{spec}: question {name!r}", name, item, with_answers)
-            wrong = [] if anywhere else [answer for answer in found.answers if not _stands(found, answer)]
+            checked = _question(f"{spec}: question {name!r}", name, item, with_answers)
+            wrong = [] if anywhere else [answer for answer in checked.answers if not _stands(checked, answer)]
             if wrong:
-                message = f"{spec}: question {name!r}: {_misplaced(found, wrong[0])}"
+                message = f"{spec}: question {name!r}: {_misplaced(checked, wrong[0])}"
                 raise InvalidRow(message, "an answer that is not in its context")
         except InvalidRow as error:
             error.name = name
             raise
-        return found
+        return checked
 
-    items = _tfds_items(spec, with_answers) if spec.startswith("tfds:") else _json_items(spec, own)
-    questions = own.each(items, question)
-    return questions if bad else own.fitting(questions)
+    items = _tfds_items(spec, with_answers) if spec.startswith("tfds:") else _json_items(spec, invalid_rows)
+    questions = invalid_rows.each(items, question)
+    return questions if bad else invalid_rows.fitting(questions)
 
 
 class _Item(NamedTuple):
@@ -127,10 +127,10 @@ def _stands(question: Question, answer: Answer) -> bool:
 
 
 def _misplaced(question: Question, answer: Answer) -> str:
-    there = question.context[max(answer.start, 0) :][: len(answer.text) or _SHOWN]
+    actual = question.context[max(answer.start, 0) :][: len(answer.text) or _SHOWN]
     return (
         f"expected the answer {answer.text[:_SHOWN]!r} at character {answer.start} of its context, found "
-        f"{there[:_SHOWN]!r}"
+        f"{actual[:_SHOWN]!r}"
     )
 
 
@@ -162,7 +162,7 @@ def _json_items(spec: str, bad: InvalidRows) -> Iterator[_Item | InvalidRow]:
 
 
 def _named_rows(spec: str, bad: InvalidRows) -> Iterator[tuple[str, Any] | InvalidRow]:
-    return (found if isinstance(found, InvalidRow) else found[1:] for found in json_objects(spec, bad))
+    return (row if isinstance(row, InvalidRow) else row[1:] for row in json_objects(spec, bad))
 
 
 def _rows(spec: str, tree: Any) -> Sequence[Any] | None:
@@ -181,8 +181,8 @@ def _transposed(spec: str, columns: dict[str, Any]) -> list[dict[str, Any]]:
     size = len(columns["question"])
     for name, values in columns.items():
         if not isinstance(values, list) or len(values) != size:
-            found = len(values) if isinstance(values, list) else type(values).__name__
-            raise InputError(f"{spec}: expected a list of {size} values in {name!r}, as in 'question', found {found}")
+            actual = len(values) if isinstance(values, list) else type(values).__name__
+            raise InputError(f"{spec}: expected a list of {size} values in {name!r}, as in 'question', found {actual}")
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -194,11 +194,11 @@ def _flat_items(rows: Iterable[tuple[str, Any] | InvalidRow], second: bool) -> I
         second: whether the data are of version 2.0.
     """
     articles: dict[Any, int] = {}
-    for found in rows:
-        if isinstance(found, InvalidRow):
-            yield found
+    for named_row in rows:
+        if isinstance(named_row, InvalidRow):
+            yield named_row
             continue
-        where, row = found
+        where, row = named_row
         key = row.get("title", row.get("context")) if isinstance(row, dict) else None
         article = articles.setdefault(key if isinstance(key, str) else None, len(articles))
         yield _Item(where, row, where, row, article, second)
@@ -234,8 +234,8 @@ def _question(where: str, name: str, item: _Item, with_answers: bool) -> Questio
     text, context = _text(where, item.row, "question"), _text(item.context_where, item.context, "context")
     check_texts(where, {"question": text, "context": context})
     question = Question(name, text, context, article=item.article)
-    found = _answered if with_answers else _unanswered
-    return found(where, question, item.row, item.second)
+    make_question = _answered if with_answers else _unanswered
+    return make_question(where, question, item.row, item.second)
 
 
 def _unanswered(where: str, question: Question, row: dict[str, Any], second: bool) -> Question:
@@ -267,7 +267,7 @@ def _answers(where: str, row: dict[str, Any]) -> list[Any]:
     texts, starts = (_list(f"{where}: answers", row["answers"], name) for name in ("text", "answer_start"))
     if len(texts) != len(starts):
         message = f"{where}: answers: expected a start for each text, found {len(texts)} texts and {len(starts)} starts"
-        raise InvalidRow(message, "numbers of answer texts and starts that differ")
+        raise InvalidRow(message, "different numbers of answer texts and starts")
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
 
 
@@ -314,13 +314,13 @@ def _tfds_items(spec: str, with_answers: bool) -> Iterator[_Item]:
     source, features = open_tfds(spec, ("id", "question", "context", *(("answers",) if with_answers else ())))
     articles: dict[Any, int] = {}
     for index in range(len(source)):
-        found = source[index]
-        row = {name: plain_value(found[name], None) for name in ("id", "question", "context")}
+        features_row = source[index]
+        row = {name: plain_value(features_row[name], None) for name in ("id", "question", "context")}
         if with_answers:
-            texts, starts = plain_value(found["answers"]["text"], None), found["answers"]["answer_start"]
+            texts, starts = plain_value(features_row["answers"]["text"], None), features_row["answers"]["answer_start"]
             row["answers"] = [{"text": t, "answer_start": int(s)} for t, s in zip(texts, starts, strict=True)]
         if "is_impossible" in features:
-            row["is_impossible"] = bool(found["is_impossible"])
-        article = articles.setdefault(found["title" if "title" in features else "context"], len(articles))
+            row["is_impossible"] = bool(features_row["is_impossible"])
+        article = articles.setdefault(features_row["title" if "title" in features else "context"], len(articles))
         where = place(spec, index)
         yield _Item(where, row, where, row, article, False)

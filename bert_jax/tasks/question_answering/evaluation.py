@@ -88,23 +88,23 @@ class QuestionAnsweringEvaluator(Evaluator):
         return QuestionAnsweringTask(model, self._search, self._null_threshold)
 
     @classmethod
-    def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
+    def columns(cls, model_dir: storage.PathLike, columns: Columns) -> Columns:
         """Return no columns. Raises InputError where the caller names some."""
-        if given != Columns():
-            raise InputError("expected no columns, since questions come in SQuAD's JSON, found some named")
-        return given
+        if columns != Columns():
+            raise InputError("expected no columns, since questions come in SQuAD's JSON, found column names")
+        return columns
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
         """Score the model as SQuAD's own scripts do, with the metrics of the data's version."""
         questions: list[Question] = []
-        found: dict[str, FoundSpans] = {}
+        predictions: dict[str, FoundSpans] = {}
         for chunk, answers in self._answers(invalid.fitting(read_questions(data, anywhere=True, bad=invalid))):
             questions += chunk
-            found |= answers
-        scores = figures(questions, found, self.task.null_threshold)
+            predictions |= answers
+        scores = figures(questions, predictions, self.task.null_threshold)
         for name in metric_names:
             if name not in scores:
-                raise InputError(f"{name!r} is no figure of these data{did_you_mean(name, scores)}")
+                raise InputError(f"{name!r} is not a metric of these data{did_you_mean(name, scores)}")
         scores = {name: scores[name] for name in metric_names or scores} | {"examples": len(questions)}
 
         def attend(i: int) -> Attention | None:
@@ -112,7 +112,7 @@ class QuestionAnsweringEvaluator(Evaluator):
             return self.runner.attention(HEAD, windows, 0)  # the question and the first window of its context
 
         def sections() -> list[page.Section]:
-            return passages(questions, _answered(questions, found, self.task.null_threshold), attend)
+            return passages(questions, _answered(questions, predictions, self.task.null_threshold), attend)
 
         return Evaluated(scores, sections)
 
@@ -154,15 +154,15 @@ class QuestionAnsweringEvaluator(Evaluator):
             yield chunk, self.task.answers(part, predictions, batches)
 
 
-def _answered(questions: Sequence[Question], found: Mapping[str, FoundSpans], threshold: float) -> Answered:
+def _answered(questions: Sequence[Question], answers: Mapping[str, FoundSpans], threshold: float) -> Answered:
     """Return the answer to each question, and its scores."""
     second = any(question.is_impossible is not None for question in questions)
-    odds = np.array([found[question.id].null_odds for question in questions])
+    odds = np.array([answers[question.id].null_odds for question in questions])
     taken_back = second & (odds > threshold)
     parts = [
-        squad_scores.of_question(question, found[question.id].text, second, bool(back))
+        squad_scores.of_question(question, answers[question.id].text, second, bool(back))
         for question, back in zip(questions, taken_back, strict=True)
     ]
     exact, f1 = np.array(parts).T
-    texts = ["" if back else found[question.id].text for question, back in zip(questions, taken_back, strict=True)]
+    texts = ["" if back else answers[question.id].text for question, back in zip(questions, taken_back, strict=True)]
     return Answered(texts, odds, threshold, exact, f1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax.tasks.question_answering.data import Question
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only: typographic quotes stay
+_PUNCTUATION = str.maketrans("", "", string.punctuation)  # only ASCII punctuation is removed: typographic quotes stay
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 Score = Callable[[str, str], float]
@@ -31,11 +31,11 @@ def exact_match(gold: str, predicted: str) -> int:
 
 def token_f1(gold: str, predicted: str) -> float:
     """Return the F1 of the predicted words; 0 if no word is right or there are no words."""
-    truth, found = normalized(gold).split(), normalized(predicted).split()
-    same = (Counter(truth) & Counter(found)).total()
+    gold_words, predicted_words = normalized(gold).split(), normalized(predicted).split()
+    same = (Counter(gold_words) & Counter(predicted_words)).total()
     if not same:
         return 0
-    precision, recall = same / len(found), same / len(truth)
+    precision, recall = same / len(predicted_words), same / len(gold_words)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -68,7 +68,7 @@ def scores_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> 
     kinds = {"exact_match": exact_match, "f1": token_f1}
     figures = dict.fromkeys(kinds, 0.0)
     for name, score in kinds.items():
-        for question in questions:  # not sum(), which rounds differently since Python 3.12
+        for question in questions:  # sum() would round differently since Python 3.12
             figures[name] += _v1(question, predictions, score)
     return {name: _per_cent(figure, len(questions)) for name, figure in figures.items()}
 
@@ -113,25 +113,25 @@ def scores_v2(
         threshold: odds above this count as no answer, regardless of the prediction.
     """
     answered = {question.id: bool(question.answers) for question in questions}
-    asked = [question for question in questions if question.id in predictions]
+    scored = [question for question in questions if question.id in predictions]
     raw: dict[str, dict[str, float]] = {
-        "exact": {question.id: _v2(question, predictions, exact_match) for question in asked},
-        "f1": {question.id: _v2(question, predictions, f1_or_none) for question in asked},
+        "exact": {question.id: _v2(question, predictions, exact_match) for question in scored},
+        "f1": {question.id: _v2(question, predictions, f1_or_none) for question in scored},
     }
     kept = raw
     if null_odds is not None:
         none = {name for name, odds in null_odds.items() if odds > threshold}
         kept = {
-            metric: {name: float(not answered[name]) if name in none else value for name, value in found.items()}
-            for metric, found in raw.items()
+            metric: {name: float(not answered[name]) if name in none else value for name, value in values.items()}
+            for metric, values in raw.items()
         }
-    figures = _figures(kept, "", [question.id for question in asked])
+    figures = _figures(kept, "", [question.id for question in scored])
     for prefix, kind in (("HasAns_", True), ("NoAns_", False)):
         if any(has is kind for has in answered.values()):
-            figures |= _figures(kept, prefix, [question.id for question in asked if answered[question.id] is kind])
+            figures |= _figures(kept, prefix, [question.id for question in scored if answered[question.id] is kind])
     if null_odds is not None:
-        for metric, found in raw.items():
-            best, at = _best_threshold(predictions, found, null_odds, answered)
+        for metric, values in raw.items():
+            best, at = _best_threshold(predictions, values, null_odds, answered)
             figures |= {f"best_{metric}": best, f"best_{metric}_thresh": at}
     return figures
 
@@ -143,25 +143,25 @@ def _v2(question: Question, predictions: Mapping[str, str], score: Score) -> flo
 
 def _figures(kept: Mapping[str, Mapping[str, float]], prefix: str, names: Sequence[str]) -> dict[str, float]:
     # sum() of integers (scores of 0 and 1) is exact; the official script sums in the same way.
-    sums = {metric: sum(found[name] for name in names) for metric, found in kept.items()}
+    sums = {metric: sum(values[name] for name in names) for metric, values in kept.items()}
     means = {f"{prefix}{metric}": _per_cent(total, len(names)) for metric, total in sums.items()}
     return means | {f"{prefix}total": len(names)}
 
 
 def _best_threshold(
     predictions: Mapping[str, str],
-    found: Mapping[str, float],
+    values: Mapping[str, float],
     null_odds: Mapping[str, float],
     answered: Mapping[str, bool],
 ) -> tuple[float, float]:
     """Return the best mean score over all thresholds of the null odds, and that threshold (0 = answer no question)."""
-    order = sorted((name for name in null_odds if name in found), key=lambda name: null_odds[name])
+    order = sorted((name for name in null_odds if name in values), key=lambda name: null_odds[name])
     # Answering a question gains its score, and loses the point for no answer if no answer is right.
-    gains = [found[name] if answered[name] else -float(bool(predictions[name])) for name in order]
+    gains = [values[name] if answered[name] else -float(bool(predictions[name])) for name in order]
     silent = sum(not has for has in answered.values())
     reached = np.cumsum([silent, *gains])
     best = int(reached.argmax())
-    return 100.0 * float(reached[best]) / len(found) if found else 0.0, null_odds[order[best - 1]] if best else 0.0
+    return 100.0 * float(reached[best]) / len(values) if values else 0.0, null_odds[order[best - 1]] if best else 0.0
 
 
 def _per_cent(total: float, count: int) -> float:

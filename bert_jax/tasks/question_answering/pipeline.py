@@ -63,9 +63,9 @@ class QuestionAnswering(Pipeline):
             part = pairs[start : start + _QUESTIONS]
             contexts = tokenised(self.tokenizer, (text for _, text in part))
             windows = question_windows(self.tokenizer, [q for q, _ in part], [contexts[c] for _, c in part], limits)
-            found = self._log_probabilities(windows)
+            log_probabilities = self._log_probabilities(windows)
             for number, (_, text) in enumerate(part):
-                spans, null = find_spans(windows, number, found.__getitem__, search)
+                spans, null = find_spans(windows, number, log_probabilities.__getitem__, search)
                 answers.append(_answers(text, spans, null, handle_impossible_answer, top_k))
         if top_k == 1:
             answers = [answer[0] for answer in answers]
@@ -75,17 +75,17 @@ class QuestionAnswering(Pipeline):
         """Run the model; return for each window the log probabilities `[S]` of starts and of ends."""
         inputs = windows.pad(np.arange(len(windows)), int(windows.lengths.max()), self.tokenizer.pad_id)
         inputs = {name: inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
-        found = {}
+        log_probabilities = {}
         for rows, _, output in self._batches(inputs, ("start_logits", "end_logits")):
             assert output.start_logits is not None and output.end_logits is not None
             for window, starts, ends in zip(rows.tolist(), output.start_logits, output.end_logits, strict=True):
                 place = windows.place(window)
                 places = np.array([NULL, *range(place, place + int(windows.sizes[window]))])
-                found[window] = (
+                log_probabilities[window] = (
                     _log_softmax_over(np.asarray(starts), places),
                     _log_softmax_over(np.asarray(ends), places),
                 )
-        return found
+        return log_probabilities
 
 
 def _log_softmax_over(logits: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -96,13 +96,13 @@ def _log_softmax_over(logits: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def _answers(context: str, spans: Sequence[Any], null: float, may_be_none: bool, top_k: int) -> list[dict[str, Any]]:
-    found = [
+    answers = [
         {"answer": context[start:end], "score": float(np.exp(score)), "start": start, "end": end}
         for score, start, end in spans
     ]
-    if may_be_none or not found:
-        found.append({"answer": "", "score": float(np.exp(null)), "start": 0, "end": 0})
-    return sorted(found, key=lambda answer: -answer["score"])[:top_k]
+    if may_be_none or not answers:
+        answers.append({"answer": "", "score": float(np.exp(null)), "start": 0, "end": 0})
+    return sorted(answers, key=lambda answer: -answer["score"])[:top_k]
 
 
 def _pairs(question: Any, context: Any) -> tuple[list[tuple[str, str]], bool]:

@@ -52,31 +52,31 @@ def passages(questions: Sequence[Question], answered: Answered, attend: attentio
     if may_have_none:
         sections.append(_odds(has_answer, answered))
     # Among equal F1, the most confident mistakes come first: those whose odds are farthest from the threshold.
-    sure = np.where(silent, 1, -1) * (answered.odds - (answered.threshold if may_have_none else 0.0))
+    confidence = np.where(silent, 1, -1) * (answered.odds - (answered.threshold if may_have_none else 0.0))
     among = answered.f1 < 1
-    order = np.lexsort((-sure, answered.f1))
+    order = np.lexsort((-confidence, answered.f1))
     index = order[among[order]][: measures.WORST]
     lines = [_line(int(i), questions[i], answered) for i in index]
     header = ["number", "id", "question", "gold answers", "answer", "F1", "odds of no answer"]
     by = "the lowest F1, then the highest confidence"
-    looked_at = [(f"Number {i + 1}", int(i)) for i in index[: attention.ROWS]]
+    attention_titles = [(f"Number {i + 1}", int(i)) for i in index[: attention.ROWS]]
     return [
         *sections,
         worst_rows(by, int(among.sum()), header, lines, "questions with an F1 below 1"),
-        *attention.sections(looked_at, attend),
+        *attention.sections(attention_titles, attend),
     ]
 
 
 def _figures(has_answer: np.ndarray, silent: np.ndarray, answered: Answered) -> Section:
     rows: list[list[Any]] = []
-    for name, which in (
+    for name, rows_of_kind in (
         ("all", np.ones(len(has_answer), np.bool_)),
         ("with an answer", has_answer),
         ("without an answer", ~has_answer),
     ):
-        if which.any():
-            means = [100 * float(values[which].mean()) for values in (answered.exact, answered.f1, ~silent)]
-            rows.append([name, int(which.sum()), *means])
+        if rows_of_kind.any():
+            means = [100 * float(values[rows_of_kind].mean()) for values in (answered.exact, answered.f1, ~silent)]
+            rows.append([name, int(rows_of_kind.sum()), *means])
     header = ["questions", "count", "exact match", "F1", "answered"]
     words = "In per cent, as in SQuAD's own scripts; answered = the share of questions with a predicted span."
     return Section("Answerable or not", joined([note(words), html_table("answerable", header, rows)]))
@@ -111,10 +111,10 @@ def _by_kind(has_answer: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray
 
 def _line(number: int, question: Question, answered: Answered) -> list[Any]:
     golds = list(dict.fromkeys(answer.text for answer in question.answers))
-    told = [tagged("div", shortened(text), dir="auto") for text in golds[:_GOLDS]]
+    gold_cells = [tagged("div", shortened(text), dir="auto") for text in golds[:_GOLDS]]
     if len(golds) > _GOLDS:
-        told.append(tagged("div", f"and {len(golds) - _GOLDS} more"))
-    gold = tagged("td", *(told or [_nothing()]), class_="t")
+        gold_cells.append(tagged("div", f"and {len(golds) - _GOLDS} more"))
+    gold = tagged("td", *(gold_cells or [_nothing()]), class_="t")
     text = answered.texts[number]
     answer = text_cell(text) if text else tagged("td", _nothing(), class_="t")
     sides = [text_cell(question.question), gold, answer]

@@ -70,31 +70,31 @@ def find_spans(
     if not spans and search.n_best:
         return find_spans(windows, question, logits, dataclasses.replace(search, n_best=0))
     distinct: dict[tuple[int, int], Span] = {}
-    for span in sorted(spans, key=lambda span: -span.score):  # stable: of equals, the one of the earlier window
+    for span in sorted(spans, key=lambda span: -span.score):  # stable: of equal scores, the earlier window comes first
         distinct.setdefault(span[1:], span)
     return list(distinct.values())[: search.top_k], null
 
 
 def _in_window(
-    starts: np.ndarray, ends: np.ndarray, begins: np.ndarray, stops: np.ndarray, own: np.ndarray, search: SpanSearch
+    starts: np.ndarray, ends: np.ndarray, begins: np.ndarray, stops: np.ndarray, allowed: np.ndarray, search: SpanSearch
 ) -> list[Span]:
     """Return the best spans of a window with l context tokens.
 
     Args:
         starts, ends: start and end logits `[l]`.
         begins, stops: character range `[begin, stop)` of each token, `[l]` each.
-        own: bool `[l]`, the tokens at which a span may begin.
+        allowed: bool `[l]`, the tokens at which a span may begin.
         search: options of the search.
     """
     most = search.n_best or len(starts)
     solid = begins < stops  # a span does not begin or end with a token of whitespace or of no characters
-    first, last = np.flatnonzero(own & solid), np.flatnonzero(solid)
+    first, last = np.flatnonzero(allowed & solid), np.flatnonzero(solid)
     first = first[np.argsort(-starts[first], kind="stable")[:most]][:, None]
     last = last[np.argsort(-ends[last], kind="stable")[:most]][None, :]
     fits = (last >= first) & (last - first < search.max_answer_length)
-    found = np.flatnonzero(fits)
-    scores = (starts[first] + ends[last]).ravel()[found]
-    first, last = (np.broadcast_to(array, fits.shape).ravel()[found] for array in (first, last))
+    span_index = np.flatnonzero(fits)
+    scores = (starts[first] + ends[last]).ravel()[span_index]
+    first, last = (np.broadcast_to(array, fits.shape).ravel()[span_index] for array in (first, last))
     # More than `top_k`, since neighbouring tokens can have the same characters.
     best = np.argsort(-scores, kind="stable")[: 1 if search.top_k == 1 else None]
     return [Span(float(scores[i]), int(begins[first[i]]), int(stops[last[i]])) for i in best]

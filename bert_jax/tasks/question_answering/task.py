@@ -22,6 +22,7 @@ from bert_jax.modeling import Bert, BertOutput
 from bert_jax.modeling.attention_mask import MASKED
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.modeling.pooling import segment_members
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.question_answering import metrics as squad_scores
 from bert_jax.tasks.question_answering.data import Question, read_questions
 from bert_jax.tasks.question_answering.spans import SpanSearch, find_spans
@@ -115,23 +116,23 @@ class QuestionAnsweringTask:
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
         """Return SQuAD's metrics over all questions of `dev` (`bert_jax.tasks.question_answering.metrics`)."""
         assert self.dev is not None
-        found = self.answers(self.dev, predictions, batches)
-        return figures(self.dev.questions, found, self.null_threshold)
+        answers = self.answers(self.dev, predictions, batches)
+        return figures(self.dev.questions, answers, self.null_threshold)
 
     def answers(
-        self, asked: Asked, predictions: Iterable[Mapping[str, np.ndarray]], batches: Iterable[Batch]
+        self, questions: Asked, predictions: Iterable[Mapping[str, np.ndarray]], batches: Iterable[Batch]
     ) -> dict[str, FoundSpans]:
-        """Return question id -> prediction, from the predictions for all windows of `asked`."""
+        """Return question id -> prediction, from the predictions for all windows of `questions`."""
         logits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for prediction, batch in zip(predictions, batches, strict=True):
             rows = zip(prediction["start_logits"], prediction["end_logits"], strict=True)
             logits |= dict(zip(batch["windows"].tolist(), rows, strict=True))
-        found = {}
-        for number, question in enumerate(asked.questions):
-            spans, null = find_spans(asked.windows, number, logits.__getitem__, self.search)
+        answers = {}
+        for number, question in enumerate(questions.questions):
+            spans, null = find_spans(questions.windows, number, logits.__getitem__, self.search)
             odds = null - spans[0].score if spans else NOTHING_TO_ANSWER
-            found[question.id] = FoundSpans(question.context[spans[0].start : spans[0].end] if spans else "", odds)
-        return found
+            answers[question.id] = FoundSpans(question.context[spans[0].start : spans[0].end] if spans else "", odds)
+        return answers
 
 
 def _is_place(batch: Batch) -> jax.Array:
@@ -141,11 +142,11 @@ def _is_place(batch: Batch) -> jax.Array:
     return segment_members(batch["segment_ids"], batch["example_weights"].shape[1])
 
 
-def figures(questions: Sequence[Question], found: Mapping[str, FoundSpans], threshold: float) -> dict[str, float]:
+def figures(questions: Sequence[Question], answers: Mapping[str, FoundSpans], threshold: float) -> dict[str, float]:
     """Return SQuAD's metrics of predictions; null odds above `threshold` mean no answer in SQuAD 2.0."""
-    texts = {name: answer.text for name, answer in found.items()}
+    texts = {name: answer.text for name, answer in answers.items()}
     return squad_scores.squad_scores(
-        questions, texts, {name: answer.null_odds for name, answer in found.items()}, threshold
+        questions, texts, {name: answer.null_odds for name, answer in answers.items()}, threshold
     )
 
 
@@ -202,7 +203,7 @@ def to_learn(rows: Sequence[Learnable], tokenizer: Tokenizer, limits: Limits) ->
     return Asked(questions, windows)
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved question answering recipe names. See `bert_jax.jobs.build`."""
     data = recipe.data
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD)
@@ -223,10 +224,10 @@ def build(recipe: Any) -> Job:
     return fine_tuning.build_job(recipe, task, tokenizer, loaded, train.windows, dev.windows if dev else None)
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return a question with its answer."""
     return [{"id": "0", "question": WORD, "context": WORD, "answers": {"text": [WORD], "answer_start": [0]}}]
 
 
-def _limits(recipe: Any) -> Limits:
+def _limits(recipe: Recipe) -> Limits:
     return Limits(recipe.data.max_seq_length, recipe.data.doc_stride, recipe.data.max_query_length)

@@ -53,11 +53,11 @@ def _answer(args: argparse.Namespace) -> None:
         raise InputError("expected the text that contains the answers, as --context FILE or as --text TEXT")
     context = storage.read_text(args.context, MOST_CONTEXT_BYTES) if args.text is None else args.text
 
-    def ask(pipe: Any, questions: list[str]) -> list[Any]:
-        found = pipe(questions, context, **_OPTIONS.values(args))
-        return [answers if isinstance(answers, list) else [answers] for answers in found]
+    def predict(pipe: Any, questions: list[str]) -> list[Any]:
+        answers_per_question = pipe(questions, context, **_OPTIONS.values(args))
+        return [answers if isinstance(answers, list) else [answers] for answers in answers_per_question]
 
-    for question, answers in answers_of(args, "question-answering", ask):
+    for question, answers in answers_of(args, "question-answering", predict):
         if args.json:
             args.emit({"question": question, "answers": answers})
             continue

@@ -18,7 +18,7 @@ from bert_jax.tokenization import Tokenizer
 from bert_jax.tokenization.layout import RowLayout
 
 _CHUNK = 4096  # texts tokenised at a time: enough for every thread, few enough for memory
-NULL = 0  # position in a row of the token that represents "no answer": [CLS]
+NULL = 0  # position of [CLS], which stands for "no answer"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,20 +74,20 @@ class Context:
 
     def tokens_of(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first and the last token that overlap the characters `[start, end)`; None when none does."""
-        touching = np.flatnonzero((self.begins < end) & (self.ends > start) & (self.begins < self.ends))
-        return (int(touching[0]), int(touching[-1])) if len(touching) else None
+        overlapping = np.flatnonzero((self.begins < end) & (self.ends > start) & (self.begins < self.ends))
+        return (int(overlapping[0]), int(overlapping[-1])) if len(overlapping) else None
 
 
 def tokenised(tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, Context]:
     """Tokenize each distinct text once."""
     distinct = list(dict.fromkeys(texts))
-    found = {}
+    contexts = {}
     for start in range(0, len(distinct), _CHUNK):
         chunk = distinct[start : start + _CHUNK]
         for text, (ids, offsets) in zip(chunk, tokenizer.encode_batch_with_offsets(chunk), strict=True):
             ranges = np.asarray(offsets, np.int32).reshape(-1, 2)
-            found[text] = Context(text, np.asarray(ids, np.int32), *_without_whitespace(text, ranges))
-    return found
+            contexts[text] = Context(text, np.asarray(ids, np.int32), *_without_whitespace(text, ranges))
+    return contexts
 
 
 def _without_whitespace(text: str, ranges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,9 +109,9 @@ def best_window(windows: Sequence[ContextWindow]) -> np.ndarray:
     best, most = np.zeros(length, np.int64), np.full(length, -1.0)
     for i, (start, size) in enumerate(windows):
         left = np.arange(size)
-        around = np.minimum(left, left[::-1]) + 0.01 * size
-        more = start + np.flatnonzero(around > most[start : start + size])
-        best[more], most[more] = i, around[more - start]
+        context_shown = np.minimum(left, left[::-1]) + 0.01 * size
+        more = start + np.flatnonzero(context_shown > most[start : start + size])
+        best[more], most[more] = i, context_shown[more - start]
     return best
 
 

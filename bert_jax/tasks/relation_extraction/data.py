@@ -62,8 +62,8 @@ def iterate_relations(spec: str, labelled: bool, bad: InvalidRows) -> Iterator[R
         InputError: the file is missing or damaged.
     """
 
-    def read(found: tuple[int, str, dict[str, Any]]) -> list[RelationRow]:
-        number, where, row = found
+    def read(json_row: tuple[int, str, dict[str, Any]]) -> list[RelationRow]:
+        number, where, row = json_row
         if "vertexSet" in row:
             return _read_docred(number, where, row, labelled)
         return [(_read_tacred if "subj_start" in row else _read_text)(number, where, row, labelled)]
@@ -87,8 +87,8 @@ def encode_relations(
     def encoded() -> Iterator[Any]:
         while chunk := list(itertools.islice(rows, _ROWS)):
             pairs = [row.pair for row in chunk if not isinstance(row, InvalidRow)]
-            found = encode_entity_pairs(tokenizer, pairs, settings.markers, max_length)
-            yield from (row if isinstance(row, InvalidRow) else (row, next(found)) for row in chunk)
+            encoded_rows = encode_entity_pairs(tokenizer, pairs, settings.markers, max_length)
+            yield from (row if isinstance(row, InvalidRow) else (row, next(encoded_rows)) for row in chunk)
 
     def with_ids(item: tuple[RelationRow, list[int] | InvalidRow]) -> RelationRow:
         row, ids = item
@@ -96,7 +96,7 @@ def encode_relations(
             error = InvalidRow(f"{place(spec, row.line)}: {ids}", ids.reason)
             error.kept = row.kept
             raise error
-        return row._replace(ids=array("i", ids))  # small, as a document of DocRED has hundreds of rows
+        return row._replace(ids=array("i", ids))  # arrays save memory: a document of DocRED has hundreds of rows
 
     return bad.each(encoded(), with_ids)
 
@@ -116,15 +116,17 @@ def relation_names(
     Raises:
         InputError: there are fewer than two classes, or one where a pair may have several.
     """
-    found = {label for row in rows for label in row.labels or ()}
+    labels = {label for row in rows for label in row.labels or ()}
     without_relation = any(not row.labels for row in rows)
     null = null_label or next(
-        (name for name in NULL_LABELS if name in found), NULL_LABELS[0] if without_relation else ""
+        (name for name in NULL_LABELS if name in labels), NULL_LABELS[0] if without_relation else ""
     )
-    if null_label and null_label not in found and not without_relation:
-        hint = did_you_mean(null_label, sorted(found))
+    if null_label and null_label not in labels and not without_relation:
+        hint = did_you_mean(null_label, sorted(labels))
         raise InputError(f"config.data.null_label: expected a relation of {spec}, found {null_label!r}{hint}")
-    names = tuple(sorted(found - {null})) if several else tuple(sorted(found | ({null} if without_relation else set())))
+    names = (
+        tuple(sorted(labels - {null})) if several else tuple(sorted(labels | ({null} if without_relation else set())))
+    )
     if len(names) < 2 - several:
         raise InputError(f"{spec}: expected at least {2 - several} relations, found {', '.join(names) or 'none'}")
     return names, null
@@ -171,7 +173,7 @@ def limit_null_pairs(rows: Sequence[RelationRow], null: str, ratio: float, seed:
     dropped = np.random.default_rng(seed).permutation(np.flatnonzero(without_relation))[most:]
     kept = np.ones(len(rows), bool)
     kept[dropped] = False
-    return [row for row, keeps in zip(rows, kept, strict=True) if keeps]
+    return [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
 
 
 def _read_text(number: int, where: str, row: Mapping[str, Any], labelled: bool) -> RelationRow:
@@ -237,7 +239,7 @@ def _read_docred(number: int, where: str, row: Mapping[str, Any], labelled: bool
     ends = np.cumsum([len(token) + 1 for token in tokens]) - 1
     lasts = [*firsts[1:], len(tokens)]
     text = " ".join(tokens)
-    entities: list[list[tuple[int, int, str]]] = []  # mentions of each: first token, end, type
+    entities: list[list[tuple[int, int, str]]] = []  # for each entity its mentions: first token, end, type
     for entity in row["vertexSet"] if isinstance(row["vertexSet"], list) else [None]:
         mentions = entity if isinstance(entity, list) and entity else [None]
         entities.append([_mention(where, mention, firsts, lasts) for mention in mentions])
@@ -275,7 +277,7 @@ def _distance(mentions: tuple[tuple[int, int, str], tuple[int, int, str]]) -> in
 
 def _pair_labels(where: str, row: Mapping[str, Any], entities: int) -> dict[tuple[int, int], list[str]]:
     """Return the relations of the pairs of a document that have some, each once."""
-    found: dict[tuple[int, int], list[str]] = {}
+    relations: dict[tuple[int, int], list[str]] = {}
     labels = row.get("labels")
     for label in labels if isinstance(labels, list) else [labels]:
         fields: list[Any] = [label.get(name) if isinstance(label, dict) else None for name in ("h", "t", "r")]
@@ -284,9 +286,9 @@ def _pair_labels(where: str, row: Mapping[str, Any], entities: int) -> dict[tupl
             message = f"{where}: expected objects of h and t (entities 0 to {entities - 1}) and r in 'labels'"
             raise InvalidRow(f"{message}, found {_shown(label)}", "no relation")
         check_utf8(where, r)
-        if r not in found.setdefault((h, t), []):
-            found[h, t].append(r)
-    return found
+        if r not in relations.setdefault((h, t), []):
+            relations[h, t].append(r)
+    return relations
 
 
 def _labels(where: str, name: str, value: Any) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ MARKERS = {
     "typed_entity_marker": "[SUBJ-PERSON] Ada [/SUBJ-PERSON] came to [OBJ-CITY] London [/OBJ-CITY]",
     "entity_marker": "[E1] Ada [/E1] came to [E2] London [/E2]",
 }
-_PUNCTUATION = (("@", "*"), ("#", "^"))  # around the entity and around its type, of head and tail
+_PUNCTUATION = (("@", "*"), ("#", "^"))  # punctuation around an entity and around its type, for head and tail
 _CHUNK = 1024  # texts that are tokenized together
 
 
@@ -49,7 +49,7 @@ class MarkedText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RelationSettings:
-    """What a model of relation extraction reads and predicts.
+    """Settings of a model of relation extraction: its markers and its null label.
 
     Attributes:
         markers: one of MARKERS.
@@ -92,7 +92,7 @@ def mark_entities(text: str, head: EntitySpan, tail: EntitySpan, style: str) -> 
 
 
 def _affixes(style: str, number: int, kind: str) -> tuple[str, str]:
-    """Return what is put before and behind entity `number` (0 = head) of a type."""
+    """Return the markers before and behind entity `number` (0 = head) of a type."""
     if style.endswith("_punct"):
         mark, of_type = _PUNCTUATION[number]
         name = kind.replace("_", " ").lower().strip()
@@ -127,7 +127,7 @@ def check_punctuation(tokenizer: Tokenizer, style: str) -> None:
 def encode_entity_pairs(
     tokenizer: Tokenizer, pairs: Sequence[EntityPair], style: str, max_length: int
 ) -> Iterator[list[int] | InvalidRow]:
-    """Yield the row of token ids of each pair of entities in its text, or what is wrong with it.
+    """Yield the row of token ids of each pair of entities in its text, or an InvalidRow.
 
     A text over `max_length` tokens is cut on both sides, so that the entities are in the middle of what is left.
 

@@ -66,14 +66,14 @@ class RelationExtraction(Pipeline):
         """
         settings = self._settings(markers, null_label)
         if tagger is not None:
-            listed = [texts] if isinstance(texts, str) else as_list(texts)
-            for i, text in enumerate(listed):
+            text_list = [texts] if isinstance(texts, str) else as_list(texts)
+            for i, text in enumerate(text_list):
                 if not isinstance(text, str):
                     raise TextError(i, f"expected a text with a tagger, found {type(text).__name__}")
-            check_unicode(listed)
+            check_unicode(text_list)
             triples: list[list[dict[str, Any]]] = []
-            for start in range(0, len(listed), _TEXTS):
-                triples += self._triples(listed[start : start + _TEXTS], start, tagger, settings)
+            for start in range(0, len(text_list), _TEXTS):
+                triples += self._triples(text_list[start : start + _TEXTS], start, tagger, settings)
             return triples[0] if isinstance(texts, str) else triples
         single = isinstance(texts, dict)
         pairs = [_pair(i, item) for i, item in enumerate([texts] if single else as_list(texts))]
@@ -94,14 +94,14 @@ class RelationExtraction(Pipeline):
     def _settings(self, markers: str | None, null_label: str | None) -> RelationSettings:
         if markers is not None and markers not in MARKERS:
             raise InputError(f"markers {markers!r} is not known{did_you_mean(markers, MARKERS)}")
-        found = self.model.settings.records.get("relations")
-        if markers is None and found is None:
+        recorded = self.model.settings.records.get("relations")
+        if markers is None and recorded is None:
             raise InputError(
                 "expected a model of relation extraction by bert_jax, or how its entities are marked (markers), found "
                 "neither"
             )
-        found = found or RelationSettings()
-        return RelationSettings(markers or found.markers, found.null_label if null_label is None else null_label)
+        recorded = recorded or RelationSettings()
+        return RelationSettings(markers or recorded.markers, recorded.null_label if null_label is None else null_label)
 
     def _scores(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
         """Return the scores `[n, C]` of rows of tokens."""
@@ -118,11 +118,13 @@ class RelationExtraction(Pipeline):
     ) -> list[list[dict[str, Any]]]:
         """Return the triples of texts; `first` is the number of the first of them in the call."""
         pairs, numbers = [], []
-        for i, (text, found) in enumerate(zip(texts, tagger(texts), strict=True)):
-            spans = [_tagged(entity) for entity in found]
-            own = [EntityPair(text, *both) for both in itertools.permutations(spans, 2) if both[0][:2] != both[1][:2]]
-            pairs += own
-            numbers += [i] * len(own)
+        for i, (text, entities) in enumerate(zip(texts, tagger(texts), strict=True)):
+            spans = [_tagged(entity) for entity in entities]
+            pairs_of_text = [
+                EntityPair(text, *ends) for ends in itertools.permutations(spans, 2) if ends[0][:2] != ends[1][:2]
+            ]
+            pairs += pairs_of_text
+            numbers += [i] * len(pairs_of_text)
         rows = list(encode_entity_pairs(self.tokenizer, pairs, settings.markers, self.model.max_length))
         for number, row in zip(numbers, rows, strict=True):
             if isinstance(row, InvalidRow) and row.reason != "entities that are too far apart":

@@ -1,4 +1,4 @@
-"""How a model of relation extraction marks entities, which `bert_jax.json` in its directory records."""
+"""The record of relation extraction in `bert_jax.json`: how a model marks entities."""
 
 from typing import Any
 

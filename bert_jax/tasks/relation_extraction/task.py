@@ -22,6 +22,7 @@ from bert_jax.jobs.teaching import distillation_of
 from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.classification.task import HEAD as HEAD
 from bert_jax.tasks.classification.task import PROBLEM_TYPES_OF_LABELS, ClassificationTask
 from bert_jax.tasks.relation_extraction.data import (
@@ -76,12 +77,12 @@ def features_of_relations(rows: list[RelationRow], labels: np.ndarray) -> Featur
     return dataclasses.replace(ragged_features(row.ids for row in rows), labels=labels)
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of relation extraction names. See `bert_jax.jobs.build`."""
     data, several = recipe.data, recipe.data.multi_label
     if distillation_of(recipe):
-        found = recipe.distillation.teacher
-        raise InputError(f"config.distillation.teacher: expected none for relation extraction, found {found}")
+        teacher = recipe.distillation.teacher
+        raise InputError(f"config.distillation.teacher: expected none for relation extraction, found {teacher}")
     if not data.train:
         raise InputError("config.data.train: expected a file to learn from, found nothing")
     loaded = setup.pretrained(recipe, "encoder")
@@ -114,7 +115,7 @@ def build(recipe: Any) -> Job:
     return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata)
 
 
-def _read(recipe: Any, tokenizer: Tokenizer) -> RelationData:
+def _read(recipe: Recipe, tokenizer: Tokenizer) -> RelationData:
     """Read the rows to learn from and those to evaluate on (none without data.dev)."""
     data = recipe.data
     settings = RelationSettings(data.markers, data.null_label)
@@ -136,7 +137,7 @@ def _read(recipe: Any, tokenizer: Tokenizer) -> RelationData:
 
 
 def _hold_out(
-    recipe: Any, rows: list[RelationRow], names: tuple[str, ...], null: str
+    recipe: Recipe, rows: list[RelationRow], names: tuple[str, ...], null: str
 ) -> tuple[list[RelationRow], list[RelationRow]]:
     """Hold out a share of the rows: of each class, or of whole documents where rows are pairs of documents."""
     lines = np.array([row.line for row in rows])
@@ -147,7 +148,7 @@ def _hold_out(
     return fine_tuning.hold_out(recipe, rows, classes=relation_labels(rows, names, null, several=False))
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return a row for each of TACRED's number of classes; in multi-label data, `null_label` is none of them."""
     null, several = recipe.data.null_label or NULL_LABELS[0], recipe.data.multi_label
     names = [null, *map(str, range(_USUAL_RELATIONS - 1 + several))]

@@ -37,15 +37,15 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_relations(args: argparse.Namespace) -> int:
     """Print the triples of each text."""
-    args.open_tagger = functools.cache(lambda: _open_tagger(args))  # once for all files of --shards
+    args.open_tagger = functools.cache(lambda: _open_tagger(args))  # opened once for all files of --shards
     return run_over_texts(args, _relations, _COLUMNS)
 
 
 def _relations(args: argparse.Namespace) -> None:
-    def ask(pipe: Any, texts: list[str]) -> Any:
+    def predict(pipe: Any, texts: list[str]) -> Any:
         return pipe(texts, tagger=args.open_tagger())
 
-    for text, triples in answers_of(args, "relation-extraction", ask):
+    for text, triples in answers_of(args, "relation-extraction", predict):
         if args.json:
             args.emit({"text": text, "relations": triples})
             continue

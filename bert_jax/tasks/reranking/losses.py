@@ -56,9 +56,9 @@ def lambda_loss(logits: jax.Array, relevance: jax.Array, present: jax.Array) -> 
     discounts = 1 / jnp.log2(1.0 + ranks)
     ideal = (jnp.sort(gains, axis=-1, descending=True) * discounts).sum(-1)
     gains = gains / jnp.maximum(ideal, 1e-10)[:, None]
-    apart = jnp.abs(ranks[:, None] - ranks)
-    steps = jnp.abs(1 / jnp.log2(1.0 + jnp.maximum(apart, 1)) - 1 / jnp.log2(2.0 + apart))
-    weights = _MU * jnp.where(apart > 0, steps, 0) + jnp.abs(discounts[:, None] - discounts)
+    distance = jnp.abs(ranks[:, None] - ranks)
+    steps = jnp.abs(1 / jnp.log2(1.0 + jnp.maximum(distance, 1)) - 1 / jnp.log2(2.0 + distance))
+    weights = _MU * jnp.where(distance > 0, steps, 0) + jnp.abs(discounts[:, None] - discounts)
     weights = weights * jnp.abs(gains[:, :, None] - gains[:, None, :])
     losses = -jax.nn.log_sigmoid(logits[:, :, None] - logits[:, None, :]) / math.log(2)
     return jnp.where(ordered_pairs(relevance, present), weights * losses, 0).sum((1, 2))

@@ -15,8 +15,11 @@ def rankings(relevance: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         relevance: `[n, K]`, -inf where a query has fewer than K passages.
         scores: `[n, K]`.
     """
-    found = [_of_query(row[row > -np.inf], own[row > -np.inf]) for row, own in zip(relevance, scores, strict=True)]
-    kept = [values for values in found if values is not None]
+    by_query = [
+        _of_query(row[row > -np.inf], query_scores[row > -np.inf])
+        for row, query_scores in zip(relevance, scores, strict=True)
+    ]
+    kept = [values for values in by_query if values is not None]
     return {name: float(np.mean([values[i] for values in kept])) if kept else 0.0 for i, name in enumerate(RANKING)}
 
 
@@ -26,7 +29,7 @@ def average_precision(relevant: np.ndarray, scores: np.ndarray) -> float:
     Rows with equal scores share a rank, as in scikit-learn.
     """
     order = np.argsort(-scores, kind="stable")
-    last = np.append(np.diff(scores[order]) != 0, True)  # of the rows with one score
+    last = np.append(np.diff(scores[order]) != 0, True)  # last row of those with equal scores
     hits = np.cumsum(relevant[order])[last]
     if not len(hits) or not hits[-1]:
         return 0.0

@@ -76,10 +76,10 @@ class Rerank(Pipeline):
         Raises:
             InputError: an item is no pair of texts.
         """
-        listed = [tuple(pair) for pair in pairs]
-        if any(len(pair) != 2 for pair in listed):
+        text_pairs = [tuple(pair) for pair in pairs]
+        if any(len(pair) != 2 for pair in text_pairs):
             raise InputError("pairs: expected two texts each")
-        first, second = (as_texts([pair[i] for pair in listed]) for i in range(2))
+        first, second = (as_texts([pair[i] for pair in text_pairs]) for i in range(2))
         config, named = self.model.config, self.model.settings.activation
         logits = self._logits(first, second, self.model.settings.prompt(prompt_name, prompt))
         scores = activate(score_activation(config, named) if config.num_labels == 1 else named or "identity", logits)
@@ -99,7 +99,7 @@ class Rerank(Pipeline):
             names = ", ".join(self.model.config.label_names[:10])
             raise InputError(
                 f"rerank: expected a model with one output or two, found {outputs} ({names}), which have no order; "
-                "`classify` and `predict` give a score of each"
+                "`classify` and `predict` give a score for each"
             )
 
     def _relevance(self, first: list[str], second: list[str], prompt: str) -> np.ndarray:
@@ -116,6 +116,6 @@ class Rerank(Pipeline):
         return logits
 
 
-def merge(best: list[dict[str, Any]], found: list[dict[str, Any]], top_k: int | None) -> list[dict[str, Any]]:
+def merge(best: list[dict[str, Any]], more: list[dict[str, Any]], top_k: int | None) -> list[dict[str, Any]]:
     """Merge two sorted lists of answers and keep the best `top_k`; at equal scores, `best` comes first."""
-    return sorted(best + found, key=lambda answer: -answer["score"])[:top_k]
+    return sorted(best + more, key=lambda answer: -answer["score"])[:top_k]

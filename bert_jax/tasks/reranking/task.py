@@ -27,11 +27,12 @@ from bert_jax.jobs.teaching import distillation_of
 from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics.scores import accuracy, f1
 from bert_jax.modeling import Bert
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.reranking.losses import RERANKING_LOSSES, ordered_pairs
 from bert_jax.tasks.reranking.metrics import RANKING, average_precision, rankings
 
 HEAD = "sequence_classification"
-OF_PAIRS = ("average_precision", "accuracy", "f1")  # metrics of rows of one passage
+OF_PAIRS = ("average_precision", "accuracy", "f1")  # metrics of data with one passage per row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,13 +70,13 @@ class RerankingTask:
         relevance = jnp.where(present, batch["labels"], 0)
         losses = RERANKING_LOSSES[self.loss_name](logits, relevance, present)
         total = (losses * batch["example_weights"]).sum()
-        found: Metrics = {f"{self.loss_name}_loss": (total, self.weights(batch)["terms"])}
+        metrics: Metrics = {f"{self.loss_name}_loss": (total, self.weights(batch)["terms"])}
         if logits.shape[1] == 1:
             right = ((logits > 0) == (relevance >= 0.5)) & present
-            found["accuracy"] = (right.sum(dtype=jnp.float32), present.sum(dtype=jnp.float32))
+            metrics["accuracy"] = (right.sum(dtype=jnp.float32), present.sum(dtype=jnp.float32))
         else:
-            found["accuracy"] = (_best_first(logits, relevance, present), batch["example_weights"].sum())
-        return total / weights["terms"], found
+            metrics["accuracy"] = (_best_first(logits, relevance, present), batch["example_weights"].sum())
+        return total / weights["terms"], metrics
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
         """Return `logits` [B, K] of the passages, float32, without dropout."""
@@ -87,12 +88,12 @@ class RerankingTask:
         logits = np.concatenate([prediction["logits"] for prediction in predictions])[real]
         labels = np.concatenate([batch["labels"] for batch in batches])[real]
         if labels.shape[1] > 1:
-            found = rankings(labels, logits)
+            scores = rankings(labels, logits)
         else:
             relevant, predicted = labels[:, 0] >= 0.5, logits[:, 0] > 0
-            found = {"accuracy": accuracy(relevant, predicted), "f1": f1(relevant, predicted)}
-            found["average_precision"] = average_precision(relevant, logits[:, 0])
-        return {name: found[name] for name in self.metrics}
+            scores = {"accuracy": accuracy(relevant, predicted), "f1": f1(relevant, predicted)}
+            scores["average_precision"] = average_precision(relevant, logits[:, 0])
+        return {name: scores[name] for name in self.metrics}
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         rows, passages, length = batch["input_ids"].shape
@@ -115,7 +116,7 @@ def _best_first(logits: jax.Array, relevance: jax.Array, present: jax.Array) -> 
     return (best & (logits >= highest)).any(-1).sum(dtype=jnp.float32)
 
 
-def passage_columns(recipe: Any) -> Columns:
+def passage_columns(recipe: Recipe) -> Columns:
     """Return the columns that a recipe's data section names. Raises InputError when they do not fit together."""
     data = recipe.data
     negatives = fine_tuning.negative_columns(data)
@@ -137,12 +138,12 @@ def passage_columns(recipe: Any) -> Columns:
     )  # fmt: skip
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of reranking names. See `bert_jax.jobs.build`."""
     data, columns = recipe.data, passage_columns(recipe)
     if distillation_of(recipe):
-        found = f"{recipe.distillation.teacher}; scores of a teacher may be labels of list_net"
-        raise InputError(f"config.distillation.teacher: expected none for reranking, found {found}")
+        teacher = f"{recipe.distillation.teacher}; scores of a teacher may be labels of list_net"
+        raise InputError(f"config.distillation.teacher: expected none for reranking, found {teacher}")
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD)
     rows = _read(recipe, data.train, columns)
     _, queries = np.unique([row.query for row in rows], return_inverse=True)
@@ -172,7 +173,7 @@ def choose_ranking_metrics(names: Sequence[str], single: bool) -> tuple[str, ...
     return tuple(names) or fitting
 
 
-def _read(recipe: Any, spec: str, columns: Columns) -> list[RankedPassages]:
+def _read(recipe: Recipe, spec: str, columns: Columns) -> list[RankedPassages]:
     probabilities = recipe.data.loss == "binary_cross_entropy"
     rows = read_ranked_passages(spec, columns, fine_tuning.invalid_rows(recipe, spec), probabilities)
     if not probabilities and not any(len(set(row.relevance)) > 1 for row in rows):
@@ -180,13 +181,13 @@ def _read(recipe: Any, spec: str, columns: Columns) -> list[RankedPassages]:
     return rows
 
 
-def _model(recipe: Any, config: Any) -> Bert:
+def _model(recipe: Recipe, config: Any) -> Bert:
     """Return the cross-encoder: one output, whose sigmoid is the score."""
     config = config.replace(pooler=True, num_labels=1, id2label=None, problem_type=None)
     return Bert(config, HEAD, setup.compute(recipe))
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return two rows, of two passages where a column has lists, as losses over passages need them."""
     data = recipe.data
     if data.loss != "binary_cross_entropy" and not fine_tuning.negative_columns(data):

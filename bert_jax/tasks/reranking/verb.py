@@ -43,8 +43,8 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_rerank(args: argparse.Namespace) -> int:
     """Print the most relevant texts for each query, or write those of each row of each file of --shards."""
-    given = bool(args.texts), args.corpus is not None
-    if any(given) if args.shards else not all(given):
+    has_options = bool(args.texts), args.corpus is not None
+    if any(has_options) if args.shards else not all(has_options):
         raise InputError("rerank: expected QUERY and --corpus FILE, or --shards FILES without them")
     if shards.is_over_shards(args, "out", "format"):
         return _rerank_shards(args)

@@ -16,7 +16,7 @@ from bert_jax.storage import PathLike
 
 
 class PipelineHandler(ModelHandler[str | tuple[Any, ...], PredictionResult, Pipeline]):
-    """Opens a pipeline once in each worker, and calls it for batches of texts.
+    """Handler that opens a pipeline once in each worker, and calls it for batches of texts.
 
     Beam decides which texts share a batch, so the last bits of an answer may differ from run to run unless
     `batch_invariant` is one of the options.

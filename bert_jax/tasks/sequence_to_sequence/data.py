@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
 NO_LABEL = -1  # label of padding
-_MULTIPLE = 8  # of the padded length of targets
+_MULTIPLE = 8  # padded lengths of targets are multiples of it
 
 
 def read_source_targets(spec: Any, columns: Columns, bad: InvalidRows | None = None) -> list[Example]:

@@ -13,7 +13,7 @@ from bert_jax.errors import InputError
 from bert_jax.evaluation.driver import Evaluated, Evaluator
 from bert_jax.evaluation.model_runner import ModelRunner
 from bert_jax.evaluation.predictions import RowPredictor
-from bert_jax.evaluation.writing import carrying, write_answers
+from bert_jax.evaluation.writing import attach_columns, write_answers
 from bert_jax.inference import pipeline
 from bert_jax.jobs import setup
 from bert_jax.metrics.generation import choose_text_metrics, text_scores
@@ -83,8 +83,8 @@ class SequenceToSequenceEvaluator(Evaluator):
 
         Texts are written only if a metric of texts is wanted.
         """
-        wanted = [name for name in metric_names if name not in _TOKEN_METRICS]
-        of_texts = choose_text_metrics(wanted) if wanted or not metric_names else ()
+        text_metrics = [name for name in metric_names if name not in _TOKEN_METRICS]
+        of_texts = choose_text_metrics(text_metrics) if text_metrics or not metric_names else ()
         rows = read_source_targets(data, columns, invalid)
         limit = self.task.model.decoder_config.max_position_embeddings
         features = encode_source_targets(self.runner.tokenizer, rows, self.runner.max_length, limit)
@@ -103,10 +103,10 @@ class SequenceToSequenceEvaluator(Evaluator):
         name = table_name(data)
 
         def checked(row: tuple[int, dict[str, Any]]) -> _Row:
-            found = _Row(example_of(row, columns), columns.carried(row[1]))
-            with carrying(found.kept):
-                check_texts(place(name, row[0]), {columns.text: found.example.text})
-            return found
+            checked_row = _Row(example_of(row, columns), columns.carried(row[1]))
+            with attach_columns(checked_row.kept):
+                check_texts(place(name, row[0]), {columns.text: checked_row.example.text})
+            return checked_row
 
         def answers(chunk: list[_Row]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
             for row, text in zip(chunk, self._texts([row.example for row in chunk]), strict=True):

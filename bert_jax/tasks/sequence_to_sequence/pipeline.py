@@ -109,7 +109,7 @@ def load_text2text(path: storage.PathLike, dtype: str = "auto") -> PretrainedEnc
 
 
 class Text2TextGeneration(Pipeline):
-    """A text for each text: a summary or a translation, as the model was trained."""
+    """Generation of a text for each text, such as a summary or a translation."""
 
     head = EncoderDecoder.head
 
@@ -157,14 +157,14 @@ class Text2TextGeneration(Pipeline):
         Raises:
             InputError: an item is no text or too long, or an option does not fit.
         """
-        model, listed = cast(PretrainedEncoderDecoder, self.model), as_texts(texts)
+        model, text_list = cast(PretrainedEncoderDecoder, self.model), as_texts(texts)
         settings = model.settings.changed(
             max_length=max_length, min_length=min_length, num_beams=num_beams, length_penalty=length_penalty,
             early_stopping=early_stopping, no_repeat_ngram_size=no_repeat_ngram_size, do_sample=do_sample,
             temperature=temperature, top_k=top_k, top_p=top_p,
         )  # fmt: skip
-        answers: list[dict[str, str]] = [{}] * len(listed)
-        for window, inputs in self._windows(listed, truncation=truncation):
+        answers: list[dict[str, str]] = [{}] * len(text_list)
+        for window, inputs in self._windows(text_list, truncation=truncation):
             lengths = inputs["attention_mask"].sum(axis=1)
             shapes = self._invariant_shapes(inputs, lengths) if self.batch_invariant else self._shapes(lengths)
             for rows, full, padded, _ in shapes:

@@ -25,6 +25,7 @@ from bert_jax.jobs.synthetic_rows import WORD, table_rows
 from bert_jax.jobs.training_metadata import TrainingMetadata, write_training_metadata
 from bert_jax.metrics.ratios import ratios
 from bert_jax.modeling import EncoderDecoder, Params
+from bert_jax.recipes import Recipe
 from bert_jax.storage import PathLike
 from bert_jax.tasks.sequence_to_sequence.data import NO_LABEL, encode_source_targets, read_source_targets
 from bert_jax.tokenization import Tokenizer, has_tokenizer, load_tokenizer
@@ -69,8 +70,8 @@ class SequenceToSequenceTask:
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
         """Return cross entropy, perplexity and accuracy of the next token over all targets."""
-        found = ratios(predictions, _RATIOS)
-        return found | {"perplexity": math.exp(min(found["cross_entropy"], 700.0))}
+        scores = ratios(predictions, _RATIOS)
+        return scores | {"perplexity": math.exp(min(scores["cross_entropy"], 700.0))}
 
     def _output(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> Any:
         return self.model.apply(
@@ -85,7 +86,7 @@ def _real_labels(batch: Batch) -> jax.Array:
     return real
 
 
-def _columns(recipe: Any) -> Columns:
+def _columns(recipe: Recipe) -> Columns:
     data = recipe.data
     return Columns(
         data.source_column, "", data.target_column, data.has_header, delimiter=data.delimiter, encoding=data.encoding,
@@ -101,7 +102,7 @@ class _Start(NamedTuple):
     tokenizer: Tokenizer
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and models that a resolved recipe of sequence to sequence names. See `bert_jax.jobs.build`."""
     data = recipe.data
     _check(recipe)
@@ -129,13 +130,13 @@ def build(recipe: Any) -> Job:
     return dataclasses.replace(job, pretrained=params, save=save, data=fingerprint)
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return rows whose targets have `max_target_length` tokens."""
     target = " ".join([WORD] * recipe.data.max_target_length)
     return table_rows(_columns(recipe), (target,))
 
 
-def _check(recipe: Any) -> None:
+def _check(recipe: Recipe) -> None:
     """Raise InputError for keys that this task does not have."""
     for name, value in (("lora.rank", recipe.lora.rank), ("distillation.teacher", recipe.distillation.teacher),
                         ("quantization.mode", recipe.quantization.mode)):  # fmt: skip
@@ -143,7 +144,7 @@ def _check(recipe: Any) -> None:
             raise InputError(f"config.{name}: expected none for sequence to sequence, found {value}")
 
 
-def _check_lengths(recipe: Any, model: EncoderDecoder) -> None:
+def _check_lengths(recipe: Recipe, model: EncoderDecoder) -> None:
     data = recipe.data
     setup.check_length(data.max_seq_length, model.config, "config.data.max_seq_length")
     setup.check_length(data.max_target_length, model.decoder_config, "config.data.max_target_length")
@@ -152,7 +153,7 @@ def _check_lengths(recipe: Any, model: EncoderDecoder) -> None:
                          f"which sources are padded, found {data.max_target_length}")  # fmt: skip
 
 
-def _settings(recipe: Any, tokenizer: Tokenizer) -> GenerationSettings:
+def _settings(recipe: Recipe, tokenizer: Tokenizer) -> GenerationSettings:
     """Return how the trained model writes texts."""
     generation = recipe.generation
     try:
@@ -169,7 +170,7 @@ def _settings(recipe: Any, tokenizer: Tokenizer) -> GenerationSettings:
         raise InputError(f"config.generation: {error}") from None
 
 
-def _start(recipe: Any) -> _Start:
+def _start(recipe: Recipe) -> _Start:
     """Open the encoder-decoder, or the encoders, that a recipe starts from; or make one with random parameters.
 
     Raises:
@@ -177,19 +178,19 @@ def _start(recipe: Any) -> _Start:
     """
     compute, other = setup.compute(recipe), recipe.decoder_init_from
     if other and (not recipe.init_from or is_encoder_decoder(recipe.init_from)):
-        found = "an encoder-decoder" if recipe.init_from else "nothing"
-        raise InputError(f"config.decoder_init_from: expected an encoder in init_from too, found {found}")
+        init_from = "an encoder-decoder" if recipe.init_from else "nothing"
+        raise InputError(f"config.decoder_init_from: expected an encoder in init_from too, found {init_from}")
     if recipe.init_from and recipe.model.decoder_layers:
         raise InputError(f"config.model.decoder_layers: expected 0 with init_from, found {recipe.model.decoder_layers}")
     if recipe.init_from and is_encoder_decoder(recipe.init_from):
-        whole = load_encoder_decoder(recipe.init_from)
+        pretrained = load_encoder_decoder(recipe.init_from)
         parts = [
-            Loaded(config, head, {}, [], [], whole.directory, NO_SETTINGS, "safetensors", {})
-            for config, head in ((whole.model.config, "encoder"), (whole.model.decoder_config, "decoder"))
+            Loaded(config, head, {}, [], [], pretrained.directory, NO_SETTINGS, "safetensors", {})
+            for config, head in ((pretrained.model.config, "encoder"), (pretrained.model.decoder_config, "decoder"))
         ]
         tokenizer = setup.tokenizer(recipe, loaded=parts[0])
         config, decoder = (setup.config(recipe, tokenizer, part) for part in parts)
-        params: Params = {**whole.params, "encoder": _without(whole.params["encoder"], "pooler")}
+        params: Params = {**pretrained.params, "encoder": _without(pretrained.params["encoder"], "pooler")}
         return _Start(EncoderDecoder(config.replace(pooler=False), decoder, compute), params, tokenizer)
     encoder = setup.pretrained(recipe, "encoder")
     tokenizer = setup.tokenizer(recipe, loaded=encoder)
@@ -198,14 +199,14 @@ def _start(recipe: Any) -> _Start:
         return _Start(EncoderDecoder(config, _fresh_decoder(recipe, config), compute), None, tokenizer)
     place = other or recipe.init_from
     _check_same_tokenizer(place, tokenizer)
-    own = load_pretrained(place, "decoder", dequantize=True)
-    model = EncoderDecoder(config, setup.config(recipe, tokenizer, own), compute)
-    fresh = ("cross_attention", *(("mlm",) if any(name.startswith("mlm/") for name in own.missing) else ()))
-    params = {"encoder": _without(encoder.params, "pooler"), "decoder": _without(own.params, *fresh)}
+    loaded = load_pretrained(place, "decoder", dequantize=True)
+    model = EncoderDecoder(config, setup.config(recipe, tokenizer, loaded), compute)
+    fresh = ("cross_attention", *(("mlm",) if any(name.startswith("mlm/") for name in loaded.missing) else ()))
+    params = {"encoder": _without(encoder.params, "pooler"), "decoder": _without(loaded.params, *fresh)}
     return _Start(model, params, tokenizer)
 
 
-def _fresh_decoder(recipe: Any, config: Any) -> Any:
+def _fresh_decoder(recipe: Recipe, config: Any) -> Any:
     """Return the architecture of a decoder like the encoder."""
     return config.replace(num_hidden_layers=recipe.model.decoder_layers or config.num_hidden_layers)
 

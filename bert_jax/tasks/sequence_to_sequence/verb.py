@@ -43,11 +43,11 @@ def run_text2text(args: argparse.Namespace) -> int:
 def _text2text(args: argparse.Namespace) -> None:
     options = _SEARCH.values(args) | _SAMPLING.values(args)
 
-    def ask(pipe: Any, texts: list[str]) -> Any:
+    def predict(pipe: Any, texts: list[str]) -> Any:
         # Another seed for each call, since the random numbers of a text depend on its place in the call.
         return pipe(texts, **options | {"seed": args.seed + args.counted})
 
-    for text, answer in answers_of(args, "text2text-generation", ask):
+    for text, answer in answers_of(args, "text2text-generation", predict):
         if args.json:
             args.emit({"text": text, **answer})
         else:

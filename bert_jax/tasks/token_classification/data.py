@@ -22,7 +22,7 @@ from bert_jax.tokenization import Tokenizer
 
 _ENTITY_TAG = re.compile(
     "[BIESLU]-."
-)  # the beginning of a tag with a type, in any of `bert_jax.data.finetuning.tags.TAG_SCHEMES`
+)  # prefix of a tag with a type, in any scheme of `bert_jax.data.finetuning.tags.TAG_SCHEMES`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -151,10 +151,10 @@ def read_tagged(
         known = {tag: None for tag in counts if tag == "O" or _ENTITY_TAG.match(tag)}
         sentences = list(bad.each(sentences, lambda row: _well_formed(spec, row, known)))
     sentences = list(bad.fitting(sentences))
-    found = {tag for sentence in sentences for tag in sentence.tags or ()}
-    if len(found) < 2:
-        raise InputError(f"{spec}: expected at least two tags, found only {min(found)!r}")
-    return sentences, tuple(sorted(found, key=lambda name: (name != "O", name)))
+    tags = {tag for sentence in sentences for tag in sentence.tags or ()}
+    if len(tags) < 2:
+        raise InputError(f"{spec}: expected at least two tags, found only {min(tags)!r}")
+    return sentences, tuple(sorted(tags, key=lambda name: (name != "O", name)))
 
 
 def encode_tagged(
@@ -194,9 +194,9 @@ def in_order(outputs: Sequence[np.ndarray], batches: Sequence[Batch], fill: floa
     """
     places, values = [], []
     for output, batch in zip(outputs, batches, strict=True):
-        asked = batch["labels"] != UNTAGGED
-        places.append((batch["first_word"][:, None] + np.cumsum(asked, axis=1) - 1)[asked])
-        values.append(output[asked])
+        is_word = batch["labels"] != UNTAGGED
+        places.append((batch["first_word"][:, None] + np.cumsum(is_word, axis=1) - 1)[is_word])
+        values.append(output[is_word])
     at, value = np.concatenate(places), np.concatenate(values)
     ordered = np.full(at.max() + 1, fill, value.dtype)
     ordered[at] = value

@@ -66,7 +66,7 @@ class TokenClassificationEvaluator(Evaluator):
         """Check the arguments as `Evaluator.check_predict` does; CoNLL cannot represent a missing prediction."""
         super().check_predict(out, invalid_rows)
         if tag_names:
-            raise InputError("tag_names: expected with evaluate, which reads tags, found with predict")
+            raise InputError("tag_names: expected only with evaluate, which reads tags, found with predict")
         if not _is_json(out) and invalid_rows == "skip":
             raise InputError(
                 f"{out}: expected a file named .jsonl with --skip, as CoNLL cannot say that an answer is missing"
@@ -90,7 +90,7 @@ class TokenClassificationEvaluator(Evaluator):
         figures |= {"examples": int((~words).sum()) + 1, "words": int(words.sum())}
 
         def attend(word: int) -> Attention | None:
-            first_words = features.labels  # of rows; a long sentence has several
+            first_words = features.labels  # first word of each row; a long sentence has several rows
             return self.runner.attention(HEAD, features, int(np.searchsorted(first_words, word)))
 
         def sections() -> list[page.Section]:
@@ -120,7 +120,7 @@ class TokenClassificationEvaluator(Evaluator):
         if fills and self._column.upper() not in CONLL_U_COLUMNS:
             raise InputError(
                 f"{out}: expected a model that was trained on a column of CoNLL-U by its name "
-                f"(data.label_column=upos), found the column {self._column!r}; .conll takes any"
+                f"(data.label_column=upos), found the column {self._column!r}; .conll accepts any"
             )
         rows = invalid.fitting(read_sentences(data, columns, tagged=False, bad=invalid, keep_lines=fills))
         file = answer_file if _is_json(out) else functools.partial(self._conll_u_file, data) if fills else _conll_file
@@ -145,16 +145,16 @@ class TokenClassificationEvaluator(Evaluator):
     def _tagged(self, sentences: Sequence[Sentence]) -> Iterator[tuple[Sentence, list[str], list[float]]]:
         """Yield each sentence with the tag and the score of each of its words."""
         words = [sentence.words for sentence in sentences]
-        nothing = [np.zeros(len(each), np.int32) for each in words]
+        no_labels = [np.zeros(len(each), np.int32) for each in words]
         joined = [sentence.joined for sentence in sentences]
-        features = encode_words(self.runner.tokenizer, words, nothing, self.runner.max_length, joined)
+        features = encode_words(self.runner.tokenizer, words, no_labels, self.runner.max_length, joined)
         batches, predictions = self.predictor.batches(features)
         tags, scores = (in_order([p[name] for p in predictions], batches) for name in ("tags", "scores"))
         start = 0
         for sentence in sentences:
             end = start + len(sentence.words)
             yield sentence, [self.task.names[tag] for tag in tags[start:end]], [short(x) for x in scores[start:end]]
-            start = end + 1  # one number is left out between two sentences
+            start = end + 1  # the answers have a gap between two sentences
 
 
 def _is_json(out: storage.PathLike) -> bool:
@@ -167,7 +167,7 @@ def _check_words(data: Any, sentence: Sentence) -> None:
             where = f"{data}: line {sentence.line}"
             raise InputError(
                 f"{where}: expected words without tabs and line breaks, as CoNLL needs, found {word!r}; "
-                ".jsonl takes any"
+                ".jsonl accepts any"
             )
 
 

@@ -52,10 +52,10 @@ class TokenClassification(Pipeline):
                 f"aggregation_strategy {aggregation_strategy!r} is not known"
                 f"{did_you_mean(str(aggregation_strategy), STRATEGIES)}"
             )
-        listed = as_texts(texts)
+        text_list = as_texts(texts)
         answers: list[Any] = []
-        for start in range(0, len(listed), _TEXTS):
-            chunk = listed[start : start + _TEXTS]
+        for start in range(0, len(text_list), _TEXTS):
+            chunk = text_list[start : start + _TEXTS]
             for text, pieces in zip(chunk, self._pieces(chunk), strict=True):
                 answers.append(self._answer(text, pieces, aggregation_strategy, frozenset(ignore_labels)))
         return answers[0] if isinstance(texts, str) else answers
@@ -64,8 +64,8 @@ class TokenClassification(Pipeline):
         if strategy == "none":
             return [answer for answer in self._tokens(text, pieces) if answer["entity"] not in ignored]
         begins = None if strategy == "simple" else words_begin(text, pieces, self.tokenizer)
-        found = entities_of(text, pieces, self.model.config.label_names, begins, strategy)
-        return [answer for answer in found if answer["entity_group"] not in ignored]
+        entities = entities_of(text, pieces, self.model.config.label_names, begins, strategy)
+        return [answer for answer in entities if answer["entity_group"] not in ignored]
 
     def _tokens(self, text: str, pieces: Pieces) -> Iterator[dict[str, Any]]:
         before = len(self.tokenizer.layout.start)
@@ -75,7 +75,7 @@ class TokenClassification(Pipeline):
                 "entity": self.model.config.label_names[best],
                 "score": float(scores[best]),
                 "index": before + i,
-                # An unknown token is shown as the characters of the text.
+                # An unknown token is shown as its characters in the text.
                 "word": text[start:end] if self.tokenizer.is_unknown(piece) else self.tokenizer.pieces[piece],
                 "start": int(start),
                 "end": int(end),
@@ -95,8 +95,8 @@ class TokenClassification(Pipeline):
                 for number, logits in zip(numbers, output.logits, strict=True):
                     i, window = windows[number]
                     shift = len(layout.start) - window.start
-                    own = slice(window.own_start, window.own_stop)
-                    scores[i][own] = softmax(np.asarray(logits)[own.start + shift : own.stop + shift])
+                    part = slice(window.own_start, window.own_stop)
+                    scores[i][part] = softmax(np.asarray(logits)[part.start + shift : part.stop + shift])
         return [
             Pieces(np.array(ids, np.int64), np.array(ranges, np.int64).reshape(-1, 2), share)
             for (ids, ranges), share in zip(encoded, scores, strict=True)

@@ -45,22 +45,22 @@ def tagger(
     index = measures.worst(badness, mistaken)
     starts = np.concatenate([[0], np.flatnonzero(~words) + 1])
     lines: list[list[Html | int | float]] = []
-    found = [sentences[i] for i in index]
-    for i, sentence in zip(index, found, strict=True):
+    worst = [sentences[i] for i in index]
+    for i, sentence in zip(index, worst, strict=True):
         place = slice(int(starts[i]), int(starts[i]) + len(sentence.words))
         if entities is None:
-            told = _tagged_words(sentence.words, names, tags[place], answers[place])
+            sentence_cell = _tagged_words(sentence.words, names, tags[place], answers[place])
         else:
-            told = _with_entities(sentence.words, place, *entities)
-        lines.append([line_cell(sentence.line), told, int(wrong[place].sum()), float(badness[i])])
+            sentence_cell = _with_entities(sentence.words, place, *entities)
+        lines.append([line_cell(sentence.line), sentence_cell, int(wrong[place].sum()), float(badness[i])])
     by = "the highest summed probability of wrong tags; ✗ marks entities that the other side lacks"
     header = ["line", "sentence", "wrong words", "their probability"]
-    looked_at = [(f"Line {sentence.line}", int(starts[i])) for i, sentence in zip(index, found, strict=True)]
+    titles = [(f"Line {sentence.line}", int(starts[i])) for i, sentence in zip(index, worst, strict=True)]
     return [
         *(_by_tag(names, tags[words], answers[words]) if entities is None else _by_type(tags, answers, *entities)),
         calibration_of_answers(scores[words], (tags == answers)[words]),
         worst_rows(by, int(mistaken.sum()), header, lines, "sentences with a wrong tag"),
-        *attention.sections(looked_at[: attention.ROWS], attend),
+        *attention.sections(titles[: attention.ROWS], attend),
     ]
 
 
@@ -69,13 +69,13 @@ def _by_tag(names: Sequence[str], tags: np.ndarray, answers: np.ndarray) -> list
     return [per_class_section(names, counts, "tag"), confusion_section(names, tags, answers, "words")]
 
 
-def _by_type(tags: np.ndarray, answers: np.ndarray, scheme: TagScheme, true: Spans, found: Spans) -> list[Section]:
+def _by_type(tags: np.ndarray, answers: np.ndarray, scheme: TagScheme, gold: Spans, predicted: Spans) -> list[Section]:
     """Return the sections with scores of entities by type, and confusions of words by type."""
-    right = found[_among(found, true)]
-    sides = (np.bincount(side[:, 2], minlength=len(scheme.type_names)) for side in (true, found, right))
+    right = predicted[_among(predicted, gold)]
+    sides = (np.bincount(side[:, 2], minlength=len(scheme.type_names)) for side in (gold, predicted, right))
     counts = measures.PerClass(*sides)
     words = tags >= 0
-    kinds, found_kinds = (scheme.types[side[words]] + 1 for side in (tags, answers))  # 0 = none
+    kinds, found_kinds = (scheme.types[side[words]] + 1 for side in (tags, answers))  # 0 = no entity
     names = [_NONE, *scheme.type_names]
     per_type = per_class_section(scheme.type_names, counts, "type")
     words_of = note("Entities; an entity is right if both its words and its type are right.")
@@ -85,20 +85,20 @@ def _by_type(tags: np.ndarray, answers: np.ndarray, scheme: TagScheme, true: Spa
     ]
 
 
-def _among(found: Spans, true: Spans) -> np.ndarray:
-    """Return bool `[m]`: whether each entity of `found` is in `true`."""
-    others = set(map(tuple, true.tolist()))
-    return np.array([tuple(span) in others for span in found.tolist()], np.bool_)
+def _among(predicted: Spans, gold: Spans) -> np.ndarray:
+    """Return bool `[m]`: whether each entity of `predicted` is in `gold`."""
+    others = set(map(tuple, gold.tolist()))
+    return np.array([tuple(span) in others for span in predicted.tolist()], np.bool_)
 
 
-def _with_entities(words: Sequence[str], place: slice, scheme: TagScheme, true: Spans, found: Spans) -> Html:
+def _with_entities(words: Sequence[str], place: slice, scheme: TagScheme, gold: Spans, predicted: Spans) -> Html:
     """Return a cell with a sentence twice, with its gold entities and with its predicted entities marked."""
-    within = [side[(side[:, 0] >= place.start) & (side[:, 0] < place.stop)] for side in (true, found)]
+    within = [side[(side[:, 0] >= place.start) & (side[:, 0] < place.stop)] for side in (gold, predicted)]
     sides = []
-    for title, mine, others in (("gold", *within), ("answer", *reversed(within))):
+    for title, spans, others in (("gold", *within), ("answer", *reversed(within))):
         marks = [
             (start - place.start, stop - place.start, scheme.type_names[kind], is_right)
-            for (start, stop, kind), is_right in zip(mine.tolist(), _among(mine, others), strict=True)
+            for (start, stop, kind), is_right in zip(spans.tolist(), _among(spans, others), strict=True)
         ]
         sides.append(tagged("div", tagged("b", title), " ", _marked(words, marks)))
     return tagged("td", *sides, class_="words")

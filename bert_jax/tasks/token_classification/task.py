@@ -23,6 +23,7 @@ from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.token_classification.data import encode_tagged, in_order, read_tagged
 
 HEAD = "token_classification"
@@ -56,9 +57,9 @@ class TokenClassificationTask:
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.jobs.base.Task`)."""
-        asked = self.label_weights(batch)
+        is_word = self.label_weights(batch)
         losses, right = cross_entropy(self._logits(params, batch, dropout_key), jnp.maximum(batch["labels"], 0))
-        total, correct, count = (losses * asked).sum(), (right * asked).sum(), asked.sum()
+        total, correct, count = (losses * is_word).sum(), (right * is_word).sum(), is_word.sum()
         metrics = {"cross_entropy": (total, count), "accuracy": (correct, count), "packing": packing(batch)}
         return total / weights["labels"], metrics
 
@@ -81,7 +82,7 @@ class TokenClassificationTask:
         return logits  # [B, S, C]
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of token classification names. See `bert_jax.jobs.build`."""
     data = recipe.data
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD)
@@ -105,7 +106,7 @@ def build(recipe: Any) -> Job:
     return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(columns))
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return a sentence with a word for each tag: of the teacher, of the recipe, or of four types of entities."""
     names = list(teacher_classes(recipe, HEAD) or recipe.data.tag_names or _USUAL_TAGS)
     columns = Columns(recipe.data.text_column, "", recipe.data.label_column).filled(TAGGED_COLUMNS)

@@ -62,14 +62,14 @@ def _tag(args: argparse.Namespace) -> None:
 
     if args.labels is None and (args.nested or args.multi_label):
         raise InputError("--labels: expected types of entities with --nested and --multi-label, found none")
-    task, ask = ("token-classification", trained) if args.labels is None else ("zero-shot-ner", zero_shot)
-    for text, found in answers_of(args, task, ask):
+    task, predict = ("token-classification", trained) if args.labels is None else ("zero-shot-ner", zero_shot)
+    for text, entities in answers_of(args, task, predict):
         if args.json:
-            args.emit({"text": text, "entities": found})
+            args.emit({"text": text, "entities": entities})
             continue
         rows = [
             (answer.get("label") or answer.get("entity_group") or answer["entity"], f"{answer['score']:.4f}",
              answer.get("text") or answer["word"], f"{answer['start']}-{answer['end']}")
-            for answer in found
+            for answer in entities
         ]  # fmt: skip
         print_table(text, ("entity", "score", "text", "characters"), rows)

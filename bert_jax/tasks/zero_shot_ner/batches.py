@@ -16,7 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.tasks.zero_shot_ner.data import SpanText
 from bert_jax.tasks.zero_shot_ner.rows import RowMaker, word_windows
 
-_SAMPLING = 1  # beside the seed and the step, so that other random numbers of a step differ
+_SAMPLING = 1  # mixed with seed and step, so that it differs from the other random numbers of a step
 _LEAST_TEXT = 8  # tokens of a text for which every row has room
 
 
@@ -28,7 +28,7 @@ class SpanWindow(NamedTuple):
         spans: (first word, word after the last, number of the type); in evaluation also spans that leave the window.
         document: the number of the text.
         first_word: the first word of the window.
-        own: the words that the window owns, a half-open range.
+        scored: the words that this window scores and no other, a half-open range.
         types: numbers of the types in the prompt; () = those of the spans.
     """
 
@@ -36,7 +36,7 @@ class SpanWindow(NamedTuple):
     spans: list[tuple[int, int, int]]
     document: int
     first_word: int
-    own: tuple[int, int]
+    scored: tuple[int, int]
     types: tuple[int, ...] = ()
 
 
@@ -81,13 +81,13 @@ class GlinerFeatures:
         """int64 `[n]`, tokens of each row with its own types and room for sampled types of mean length."""
         empty = len(self.maker.prompt(()).ids) + len(self.maker.layout.end)
         mean = int(np.ceil(self.sizes.mean()))
-        found = []
+        row_lengths = []
         for window in self.windows:
-            own = self._own(window)
-            sampled = max(min(self.negatives * len(window.spans), self.most_types - len(own)), int(not own))
-            wanted = empty + sum(map(len, window.words)) + int(self.sizes[own].sum()) + sampled * mean
-            found.append(min(wanted, self.max_length))
-        return np.array(found, np.int64)
+            own_types = self._own(window)
+            sampled = max(min(self.negatives * len(window.spans), self.most_types - len(own_types)), int(not own_types))
+            num_tokens = empty + sum(map(len, window.words)) + int(self.sizes[own_types].sum()) + sampled * mean
+            row_lengths.append(min(num_tokens, self.max_length))
+        return np.array(row_lengths, np.int64)
 
     @functools.cached_property
     def most_spans(self) -> int:
@@ -110,10 +110,10 @@ class GlinerFeatures:
         chosen: list[list[int]] = []
         for row in rows:
             ratio = int(random.integers(0, self.negatives + 1))
-            own = self._own(row) if row else []
-            others = [int(kind) for kind in order if kind not in own]
+            own_types = self._own(row) if row else []
+            others = [int(kind) for kind in order if kind not in own_types]
             sampled = others[: ratio * len(row.spans) if row else 0]
-            kinds = random.permutation(np.array(own + sampled or [order[0]]))
+            kinds = random.permutation(np.array(own_types + sampled or [order[0]]))
             chosen.append([int(kind) for kind in kinds[: self.most_types]])
         return chosen
 
@@ -155,15 +155,18 @@ class GlinerFeatures:
             place = {kind: number for number, kind in enumerate(kinds)}
             spans = [(start, stop, place[kind]) for start, stop, kind in window.spans if kind in place]
             batch["spans"][at, : len(spans)] = np.array(spans, np.int32).reshape(-1, 3)
-            batch["windows"][at] = (window.first_word, *window.own)
+            batch["windows"][at] = (window.first_word, *window.scored)
             batch["documents"][at] = window.document
         return batch
 
     def _fitting(self, window: SpanWindow, kinds: list[int], length: int) -> list[int]:
         """Return the types for which a row of `length` tokens has room beside its text: own ones stay the longest."""
-        own = set(self._own(window))
+        own_types = set(self._own(window))
         room = length - len(self.maker.prompt(()).ids) - len(self.maker.layout.end) - sum(map(len, window.words))
-        for dropped in (*(k for k in reversed(kinds) if k not in own), *(k for k in reversed(kinds) if k in own)):
+        for dropped in (
+            *(k for k in reversed(kinds) if k not in own_types),
+            *(k for k in reversed(kinds) if k in own_types),
+        ):
             if self.sizes[kinds].sum() <= room or len(kinds) == 1:
                 break
             kinds = [kind for kind in kinds if kind != dropped]
@@ -200,7 +203,7 @@ def encode_span_texts(
         InputError: a row has no room for a text behind the names of its types.
     """
     number = {name: i for i, name in enumerate(names)}
-    config, found, with_tokens = maker.config, [], []
+    config, windows, with_tokens = maker.config, [], []
     features = GlinerFeatures(maker, tuple(names), [], max_length, min(config.max_types, len(names)))
     for document, text in enumerate(texts):
         encoded = maker.encode_words(text.words)
@@ -227,13 +230,15 @@ def encode_span_texts(
                     and kind in group
                     and (not training or (stop <= window.stop and stop - start <= config.max_width))
                 ]
-                own = (window.own_start, window.own_stop)
+                scored = (window.own_start, window.own_stop)
                 part = [ids[:room] for ids in words[window.start : window.stop]]
-                found.append(SpanWindow(part, inside, document, window.start, own, () if training else tuple(group)))
-    if not found:
+                windows.append(
+                    SpanWindow(part, inside, document, window.start, scored, () if training else tuple(group))
+                )
+    if not windows:
         raise InputError("expected texts with words that have tokens, found none")
     negatives = config.max_neg_type_ratio if training else 0
-    return dataclasses.replace(features, windows=found, negatives=negatives, kept=tuple(with_tokens))
+    return dataclasses.replace(features, windows=windows, negatives=negatives, kept=tuple(with_tokens))
 
 
 def _groups(features: GlinerFeatures, kinds: list[int], limit: int) -> list[list[int]]:

@@ -15,7 +15,7 @@ from bert_jax.data.json_files import json_objects
 from bert_jax.data.table_formats import has_registered_format
 from bert_jax.errors import InputError, did_you_mean, printable
 
-SPAN_COLUMNS = Columns("tokenized_text", "", "ner")  # of JSON files
+SPAN_COLUMNS = Columns("tokenized_text", "", "ner")  # default columns of JSON files
 
 
 class SpanText(NamedTuple):
@@ -59,10 +59,10 @@ def iterate_span_texts(
         raise InputError(f"{spec}: expected single texts, found a column {columns.pair!r} for pairs")
     if storage.without_compression(spec).lower().endswith(JSON_FORMATS) or has_registered_format(spec):
         filled = columns.filled(SPAN_COLUMNS)
-        rows = bad.each(json_objects(spec, bad), lambda found: _text(found, filled, labelled))
+        rows = bad.each(json_objects(spec, bad), lambda source: _text(source, filled, labelled))
     else:
         sentences = read_sentences(spec, columns, labelled, bad)
-        rows = bad.each(sentences, lambda found: _of_tags(spec, found, labelled))
+        rows = bad.each(sentences, lambda source: _of_tags(spec, source, labelled))
     return bad.each(rows, lambda row: _renamed(row, renamed))
 
 
@@ -79,8 +79,8 @@ def _renamed(text: SpanText, renamed: Mapping[str, str]) -> SpanText:
     return text._replace(spans=tuple((start, stop, renamed.get(kind, kind)) for start, stop, kind in text.spans))
 
 
-def _text(found: tuple[int, str, dict[str, Any]], columns: Columns, labelled: bool) -> SpanText:
-    number, where, row = found
+def _text(numbered_row: tuple[int, str, dict[str, Any]], columns: Columns, labelled: bool) -> SpanText:
+    number, where, row = numbered_row
     for name in (columns.text, columns.label)[: 1 + labelled]:
         if name not in row:
             raise InvalidRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")
@@ -140,5 +140,5 @@ def _marked(spec: str, sentence: Sentence, tags: tuple[str, ...]) -> Iterator[tu
 
 def type_counts(texts: list[SpanText]) -> dict[str, int]:
     """Return type -> number of spans, by name."""
-    found, counts = np.unique([kind for text in texts for _, _, kind in text.spans], return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    types, counts = np.unique([kind for text in texts for _, _, kind in text.spans], return_counts=True)
+    return dict(zip(types.tolist(), counts.tolist(), strict=True))

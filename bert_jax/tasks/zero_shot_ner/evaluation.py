@@ -62,8 +62,8 @@ class ZeroShotNerEvaluator(Evaluator):
         known = set(names)
         texts = [text._replace(spans=tuple(span for span in text.spans if span[2] in known)) for text in texts]
         batches, predictions = self.predictor.batches(self._features(texts, names))
-        true, found = gold_spans(batches), chosen_spans(predictions, batches)
-        scores = span_scores(tuple(metric_names) or SPAN_METRICS, names, true, found)
+        gold, predicted = gold_spans(batches), chosen_spans(predictions, batches)
+        scores = span_scores(tuple(metric_names) or SPAN_METRICS, names, gold, predicted)
         return Evaluated(scores | {"examples": len(texts)}, list)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
@@ -76,8 +76,8 @@ class ZeroShotNerEvaluator(Evaluator):
             for document, start, stop, kind in chosen_spans(predictions, batches).tolist():
                 kept = features.kept[document]
                 spans[document].append((kept[start], kept[stop - 1], self._types[kind]))
-            for text, found in zip(chunk, spans, strict=True):
-                yield {"tokenized_text": text.words, "ner": found}, [text.words, found]
+            for text, text_spans in zip(chunk, spans, strict=True):
+                yield {"tokenized_text": text.words, "ner": text_spans}, [text.words, text_spans]
 
         rows = invalid.fitting(iterate_span_texts(data, columns, {}, invalid, labelled=False))
         return write_answers(out, ["tokenized_text", "ner"], rows, answers, ("tokenized_text", "ner"))

@@ -63,17 +63,17 @@ class ZeroShotNer(Pipeline):
             InputError: an item is no text, there is no type, a type occurs twice, the names of the types leave no room
                 for a text, or the threshold is not in [0, 1].
         """
-        listed = as_texts(texts)
+        text_list = as_texts(texts)
         names = check_types([name.strip() for name in labels.split(",")] if isinstance(labels, str) else labels)
         if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise InputError(f"threshold: expected a probability in [0, 1], found {threshold!r}")
         prompt = self._maker.prompt(names)
         answers: list[Any] = []
-        for start in range(0, len(listed), _TEXTS):
-            chunk = listed[start : start + _TEXTS]
+        for start in range(0, len(text_list), _TEXTS):
+            chunk = text_list[start : start + _TEXTS]
             ranges, spans = self._spans(chunk, prompt, float(threshold))
-            for text, words, found in zip(chunk, ranges, spans, strict=True):
-                chosen = choose_spans(found, flat_ner, multi_label)
+            for text, words, text_spans in zip(chunk, ranges, spans, strict=True):
+                chosen = choose_spans(text_spans, flat_ner, multi_label)
                 answers.append([_entity(text, words, names, *map(_plain, span)) for span in zip(*chosen, strict=True)])
         return answers[0] if isinstance(texts, str) else answers
 
@@ -82,27 +82,27 @@ class ZeroShotNer(Pipeline):
     ) -> tuple[list[list[tuple[int, int]]], list[ScoredSpans]]:
         """Return the character ranges of each text's words, and its spans above the threshold."""
         ranges = [word_ranges(text) for text in texts]
-        words = [text[start:stop] for text, found in zip(texts, ranges, strict=True) for start, stop in found]
+        words = [text[start:stop] for text, of_text in zip(texts, ranges, strict=True) for start, stop in of_text]
         encoded = iter(self._maker.encode_words(words))
         room = self._maker.room(prompt, self.model.max_length)
         rows: list[tuple[int, WordWindow]] = []
-        made: list[GlinerRow] = []
-        for i, found in enumerate(ranges):
-            with_ids = [(where, ids) for where, ids in zip(found, encoded, strict=False) if ids]
+        model_rows: list[GlinerRow] = []
+        for i, of_text in enumerate(ranges):
+            with_ids = [(where, ids) for where, ids in zip(of_text, encoded, strict=False) if ids]
             ranges[i] = [where for where, _ in with_ids]
             tokens = [ids for _, ids in with_ids]
             for window in word_windows([len(ids) for ids in tokens], room, self._maker.config):
                 rows.append((i, window))
-                made.append(self._maker.row(prompt, tokens[window.start : window.stop], self.model.max_length))
+                model_rows.append(self._maker.row(prompt, tokens[window.start : window.stop], self.model.max_length))
         parts: list[list[tuple[int, ScoredSpans]]] = [[] for _ in texts]
-        if made:
-            for numbers, _, output in self._batches(self._padded(made), ("logits",)):
+        if model_rows:
+            for numbers, _, output in self._batches(self._padded(model_rows), ("logits",)):
                 assert output.logits is not None
                 for number, logits in zip(numbers, np.asarray(output.logits), strict=True):
                     i, window = rows[number]
-                    own = logits[window.own_start - window.start : window.own_stop - window.start]
-                    parts[i].append((window.start, spans_above(own, threshold, window.own_start)))
-        return ranges, [_joined([spans for _, spans in sorted(found, key=lambda part: part[0])]) for found in parts]
+                    own_logits = logits[window.own_start - window.start : window.own_stop - window.start]
+                    parts[i].append((window.start, spans_above(own_logits, threshold, window.own_start)))
+        return ranges, [_joined([spans for _, spans in sorted(windows, key=lambda part: part[0])]) for windows in parts]
 
     def _padded(self, rows: Sequence[GlinerRow]) -> dict[str, np.ndarray]:
         """Return rows as the padded arrays that the model takes."""

@@ -70,7 +70,7 @@ def check_types(types: Sequence[str], where: str = "labels") -> tuple[str, ...]:
 
 
 class RowMaker:
-    """Makes the rows of a GLiNER.
+    """Builder of the rows of a GLiNER.
 
     Args:
         tokenizer: the tokenizer, with the special tokens of the prompts.
@@ -82,11 +82,11 @@ class RowMaker:
 
     def __init__(self, tokenizer: Tokenizer, config: GlinerConfig):
         self.tokenizer, self.config, self.layout = tokenizer, config, tokenizer.layout
-        found = {token: tokenizer.token_to_id(token) for token in (config.ent_token, config.sep_token)}
-        for token, i in found.items():
+        token_ids = {token: tokenizer.token_to_id(token) for token in (config.ent_token, config.sep_token)}
+        for token, i in token_ids.items():
             if i is None:
                 raise InputError(f"expected a tokenizer with the special token {printable(token, 40)!r}, found none")
-        self._ent, self._sep = (i or 0 for i in found.values())
+        self._ent, self._sep = (i or 0 for i in token_ids.values())
         if config.class_token_index not in (-1, self._ent):
             raise InputError(
                 f"class_token_index: expected {self._ent}, the id of {printable(config.ent_token, 40)!r} in the "

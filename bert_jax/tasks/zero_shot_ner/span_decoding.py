@@ -33,7 +33,7 @@ def spans_above(logits: np.ndarray, threshold: float, first: int = 0) -> ScoredS
         threshold: the probability.
         first: number of the first word.
     """
-    scores = 1 / (1 + np.exp(-np.maximum(logits, np.float32(-80))))  # no overflow
+    scores = 1 / (1 + np.exp(-np.maximum(logits, np.float32(-80))))  # clipped, so that exp does not overflow
     start, width, kind = np.nonzero((scores > threshold) & (logits > -80))
     return ScoredSpans(start + first, start + first + width + 1, kind, scores[start, width, kind])
 
@@ -47,22 +47,22 @@ def choose_spans(spans: ScoredSpans, flat: bool = True, multi_label: bool = Fals
         multi_label: whether a span may have several types.
     """
     chosen: list[int] = []
-    taken = np.zeros(int(spans.stop.max(initial=0)), np.bool_)  # words of chosen spans
+    is_used = np.zeros(int(spans.stop.max(initial=0)), np.bool_)  # words of chosen spans
     ranges: set[tuple[int, int]] = set()
     for i in np.argsort(-spans.score, kind="stable").tolist():
         start, stop = int(spans.start[i]), int(spans.stop[i])
         if (start, stop) in ranges:
             fits = multi_label
-        elif not taken[start:stop].any():
+        elif not is_used[start:stop].any():
             fits = True
         else:
             fits = not flat and not any(_cross(start, stop, *other) for other in ranges)
         if fits:
             chosen.append(i)
             ranges.add((start, stop))
-            taken[start:stop] = True
-    found = spans.select(np.array(chosen, np.int64))
-    return found.select(np.argsort(found.start, kind="stable"))
+            is_used[start:stop] = True
+    chosen_spans = spans.select(np.array(chosen, np.int64))
+    return chosen_spans.select(np.argsort(chosen_spans.start, kind="stable"))
 
 
 def _cross(start: int, stop: int, other_start: int, other_stop: int) -> bool:

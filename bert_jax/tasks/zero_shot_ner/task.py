@@ -26,6 +26,7 @@ from bert_jax.jobs.teaching import distillation_of
 from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import entities
 from bert_jax.modeling import Bert
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.zero_shot_ner.batches import GlinerSource, encode_span_texts
 from bert_jax.tasks.zero_shot_ner.data import SPAN_COLUMNS, read_span_texts, type_counts, types_of
 from bert_jax.tasks.zero_shot_ner.rows import RowMaker
@@ -36,9 +37,10 @@ from bert_jax.tokenization.special_tokens import with_special_tokens
 HEAD = "zero_shot_ner"
 SPAN_METRICS = (*entities.ENTITY_METRICS, "types")
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "word_positions", "type_positions")
-_SHAPING = ("hidden_size", "num_rnn_layers", "embed_ent_token")  # of the parameters of a trained head, or their meaning
+# Settings that determine the parameters of a trained head, or their meaning.
+_SHAPING = ("hidden_size", "num_rnn_layers", "embed_ent_token")
 _FIELDS = ("max_width", "dropout", "max_types", "max_neg_type_ratio", *_SHAPING)
-_USUAL_TYPES, _USUAL_SPANS = 25, 16  # of synthetic rows
+_USUAL_TYPES, _USUAL_SPANS = 25, 16  # types and spans of synthetic rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,7 @@ class ZeroShotNerTask:
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.jobs.base.Task`)."""
-        logits = self._logits(params, batch, dropout_key)  # of padding so low that their loss is 0
+        logits = self._logits(params, batch, dropout_key)  # logits of padding are so low that their loss is 0
         labels = span_labels(batch["spans"], logits.shape)
         total = (jax.nn.softplus(logits) - labels * logits).sum()
         return total / weights["spans"], {"binary_cross_entropy": (total, self._count(batch))}
@@ -75,8 +77,8 @@ class ZeroShotNerTask:
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
         """Return the chosen metrics of entities without overlap, over all types."""
-        true, found = gold_spans(batches), chosen_spans(predictions, batches)
-        return entities.span_scores(self.metrics, self.names, true, found)
+        gold, predicted = gold_spans(batches), chosen_spans(predictions, batches)
+        return entities.span_scores(self.metrics, self.names, gold, predicted)
 
     def _logits(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> jax.Array:
         inputs = {name: batch[name] for name in _INPUTS}
@@ -98,21 +100,21 @@ def span_labels(spans: jax.Array, shape: Sequence[int]) -> jax.Array:
     """
     row = jnp.arange(spans.shape[0])[:, None]
     start, stop, kind = (spans[..., i] for i in range(3))
-    start = jnp.where(start < 0, shape[1], start)  # outside, where nothing is written
+    start = jnp.where(start < 0, shape[1], start)  # an index out of range: nothing is written there
     labels = jnp.zeros(shape, jnp.float32)
     return labels.at[row, start, stop - start - 1, kind].set(1.0, mode="drop")
 
 
 def gold_spans(batches: Sequence[Batch]) -> np.ndarray:
     """Return the gold spans of evaluation batches, int `[m, 4]`: text, first word, word after the last, type."""
-    found = []
+    spans = []
     for batch in batches:
         row, at = np.nonzero(batch["spans"][..., 0] >= 0)
         start, stop, kind = batch["spans"][row, at].T
         first = batch["windows"][row, 0]
         kinds = batch["type_numbers"][row, kind]
-        found.append(np.stack([batch["documents"][row], start + first, stop + first, kinds], axis=1))
-    return np.unique(np.concatenate(found), axis=0)
+        spans.append(np.stack([batch["documents"][row], start + first, stop + first, kinds], axis=1))
+    return np.unique(np.concatenate(spans), axis=0)
 
 
 def chosen_spans(predictions: Sequence[Mapping[str, np.ndarray]], batches: Sequence[Batch]) -> np.ndarray:
@@ -123,26 +125,26 @@ def chosen_spans(predictions: Sequence[Mapping[str, np.ndarray]], batches: Seque
         first, own_start, own_stop = batch["windows"][row].T
         start, document = word + first, batch["documents"][row]
         kinds = batch["type_numbers"][row, prediction["kinds"][row, word, width]]
-        found = np.stack([document, start, start + width + 1, kinds], axis=1)
+        predicted = np.stack([document, start, start + width + 1, kinds], axis=1)
         used = (own_start <= start) & (start < own_stop) & (document >= 0)
-        parts.append((found[used], prediction["logits"][row, word, width][used]))
+        parts.append((predicted[used], prediction["logits"][row, word, width][used]))
     spans, logits = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((spans[:, 3], spans[:, 2], spans[:, 1], spans[:, 0]))
     spans, logits = spans[order], logits[order]
     chosen = [np.zeros((0, 4), np.int64)]
     for document in np.unique(spans[:, 0]):
-        own = spans[:, 0] == document
-        picked = choose_spans(ScoredSpans(spans[own, 1], spans[own, 2], spans[own, 3], logits[own]))
+        rows = spans[:, 0] == document
+        picked = choose_spans(ScoredSpans(spans[rows, 1], spans[rows, 2], spans[rows, 3], logits[rows]))
         chosen.append(np.stack([np.full(len(picked.start), document), *picked[:3]], axis=1))
     return np.concatenate(chosen)
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of zero-shot NER names. See `bert_jax.jobs.build`."""
     data = recipe.data
     if distillation_of(recipe):
-        found = recipe.distillation.teacher
-        raise InputError(f"config.distillation.teacher: expected none for zero-shot NER, found {found}")
+        teacher = recipe.distillation.teacher
+        raise InputError(f"config.distillation.teacher: expected none for zero-shot NER, found {teacher}")
     if not data.train:
         raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     model, tokenizer, loaded = _starting_model(recipe)
@@ -172,7 +174,7 @@ def build(recipe: Any) -> Job:
     return dataclasses.replace(job, train_source=source)
 
 
-def _starting_model(recipe: Any) -> tuple[Bert, Tokenizer, Loaded | None]:
+def _starting_model(recipe: Recipe) -> tuple[Bert, Tokenizer, Loaded | None]:
     """Return the model, the tokenizer with the tokens of prompts, and the parameters to start from.
 
     Raises:
@@ -180,26 +182,26 @@ def _starting_model(recipe: Any) -> tuple[Bert, Tokenizer, Loaded | None]:
     """
     trained = bool(recipe.init_from) and is_gliner(recipe.init_from)
     loaded = setup.pretrained(recipe, HEAD if trained else "encoder")
-    found = setup.tokenizer(recipe, loaded=loaded)
+    tokenizer = setup.tokenizer(recipe, loaded=loaded)
     before = (loaded.config.gliner if loaded else None) or GlinerConfig()
-    given = {name: recipe.data[name] for name in _FIELDS if recipe.data[name] is not None}
+    named_settings = {name: recipe.data[name] for name in _FIELDS if recipe.data[name] is not None}
     for name in _SHAPING if trained else ():
-        if given.get(name, getattr(before, name)) != getattr(before, name):
+        if named_settings.get(name, getattr(before, name)) != getattr(before, name):
             expected = f"{getattr(before, name)}, as in the model of init_from"
-            raise InputError(f"config.data.{name}: expected {expected}, found {given[name]}")
-    gliner = dataclasses.replace(before, **given)
-    if found.token_to_id(gliner.ent_token) is None or found.token_to_id(gliner.sep_token) is None:
-        found = with_special_tokens(found, gliner.added_tokens)
+            raise InputError(f"config.data.{name}: expected {expected}, found {named_settings[name]}")
+    gliner = dataclasses.replace(before, **named_settings)
+    if tokenizer.token_to_id(gliner.ent_token) is None or tokenizer.token_to_id(gliner.sep_token) is None:
+        tokenizer = with_special_tokens(tokenizer, gliner.added_tokens)
     if loaded:
-        loaded = with_word_rows(loaded, found.vocab_size, recipe.seed)
+        loaded = with_word_rows(loaded, tokenizer.vocab_size, recipe.seed)
         loaded = loaded._replace(config=loaded.config.replace(gliner=gliner))
-    config = setup.config(recipe, found, loaded).replace(gliner=gliner)
+    config = setup.config(recipe, tokenizer, loaded).replace(gliner=gliner)
     setup.check_head(config, HEAD)
     setup.check_length(recipe.data.max_seq_length, config, "config.data.max_seq_length")
-    return Bert(config, HEAD, setup.compute(recipe)), found, loaded
+    return Bert(config, HEAD, setup.compute(recipe)), tokenizer, loaded
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return a text for each of some types, with the same number of spans."""
     columns = Columns(recipe.data.text_column, "", recipe.data.label_column).filled(SPAN_COLUMNS)
     types = map(str, range(_USUAL_TYPES))

@@ -104,7 +104,7 @@ def test_invalid_records_are_left_out(opened):
     assert "record 2: expected UTF-8 text" in skipped[0] and "record 3: expected at most 16,777,216" in skipped[1]
 
 
-CUT = "expected a whole record, found one that is cut short"
+CUT = "expected a complete record, found a truncated one"
 DAMAGED = {
     "text": ((b"hello\nworld\n",), "record 1: expected a record of a web archive, found: Unknown archive format"),
     "between": ((text("One."), b"rubbish\n\n", text("Two.")), "record 2: expected a record of a web archive"),

@@ -196,11 +196,11 @@ def records():
             for record in file.read().strip().split("\n\n"):
                 yield dict(line.split("=", 1) for line in record.split("\n"))
 
-    before = dict(READERS._added)
+    before = dict(READERS._registered)
     register_reader(".rec", read)
     yield read
-    READERS._added.clear()
-    READERS._added.update(before)
+    READERS._registered.clear()
+    READERS._registered.update(before)
 
 
 def test_a_registered_format_is_read_like_ours(tmp_path, records):
@@ -224,7 +224,7 @@ def test_errors_of_a_registered_reader_are_one_line(tmp_path, records):
     with pytest.raises(InputError, match=r"a.rec: the reader of .rec: ValueError: "):
         read(spec)
     register_reader(".rec", lambda path: ["x"])
-    with pytest.raises(InputError, match=r"a.rec: row 1: expected a dict of the reader of .rec, found str"):
+    with pytest.raises(InputError, match=r"a.rec: row 1: expected a dict from the reader of .rec, found str"):
         read(spec)
     for suffix in ("rec", ".REC", 3):
         with pytest.raises(InputError, match=r"register_reader: expected a suffix such as '.xyz' in lower case"):

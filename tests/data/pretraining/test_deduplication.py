@@ -81,7 +81,7 @@ def test_across_ranges_of_a_file_and_small_files(corpora, tiny_tokenizer, tmp_pa
 def test_text_that_changes_meanwhile_is_noticed(corpora, tiny_tokenizer, tmp_path):
     documents = [Document(str(n), (f"The cat sat {n}.",)) for n in range(8)]
     passes = iter([documents, documents[:-1]])
-    with pytest.raises(InputError, match="expected the text in which repeated documents were looked for"):
+    with pytest.raises(InputError, match="expected the text that was searched for repeated documents"):
         prepare(
             Corpus("odd", lambda: iter(next(passes))),
             tiny_tokenizer,
@@ -120,4 +120,4 @@ def test_the_verb_says_how_many(corpora, tiny_tokenizer, tmp_path, capsys):
     tiny_tokenizer.save(tmp_path / "tokenizer")
     words = ["prepare", corpora / "again.txt", "--tokenizer", tmp_path / "tokenizer", "--out", tmp_path / "out"]
     assert main([*map(str, words), "--deduplicate", "--num-workers", "1"]) == 0
-    assert "out: 4 documents left out, which repeat an earlier one (removed.jsonl)" in capsys.readouterr().out
+    assert "out: 4 documents that repeat an earlier one left out (removed.jsonl)" in capsys.readouterr().out

@@ -78,6 +78,6 @@ def test_the_verb_says_how_many(folder, tiny_tokenizer, tmp_path, capsys):
     tiny_tokenizer.save(tmp_path / "tokenizer")
     words = ["prepare", folder, "--tokenizer", tmp_path / "tokenizer", "--out", tmp_path / "out"]
     assert main([*map(str, words), "--invalid", "skip", "--num-workers", "1"]) == 0
-    assert "out: 8 rows and files left out, which cannot be read (skipped.txt)" in capsys.readouterr().out
+    assert "out: 8 rows and files that cannot be read left out (skipped.txt)" in capsys.readouterr().out
     with pytest.raises(InputError, match="invalid: expected one of 'strict', 'skip', found 'ignore'"):
         prepare(str(folder), tiny_tokenizer, tmp_path / "other", invalid="ignore")

@@ -273,5 +273,5 @@ def test_directories_that_were_tampered_with(tmp_path, tiny_tokenizer, tiny_voca
         source.batch([len(rows) - 1], [0])
     shard.write_bytes(data)
     word_piece((*tiny_vocab, "more")).save(out / "tokenizer")
-    with pytest.raises(InputError, match="not the tokenizer"):
+    with pytest.raises(InputError, match="expected the tokenizer of the shards, found another"):
         PretrainingSource(out, "train", 128, 4)

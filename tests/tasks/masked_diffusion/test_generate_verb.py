@@ -77,10 +77,10 @@ def test_masks_are_filled_in(model, capsys, tmp_path):
     ("words", "message"),
     [
         (["the", "--gap-lengths", "1"], "--gap-lengths: expected --fill too, found none"),
-        (["the [MASK]", "--fill", "--samples", "2"], "--samples: expected no --fill, found it"),
+        (["the [MASK]", "--fill", "--samples", "2"], "--samples: expected no --fill, found both"),
         (["the [MASK]", "--fill", "--gap-lengths", "a"], "expected numbers such as 1,2,3, found 'a'"),
         (["the cat", "--fill"], "text 1 of the command line: expected a [MASK] to fill, found none"),
-        (["--shards", "a.txt", "--out", "answers", "--live"], "--live: expected no --shards, found it"),
+        (["--shards", "a.txt", "--out", "answers", "--live"], "--live: expected no --shards, found both"),
         (["the", "--batch-size", "0"], "--batch-size: expected a positive integer, found 0"),
         (["the", "--temperature", "-1"], "temperature: expected at least 0, found -1.0"),
         (["the", "--length", "short"], "length: expected auto, free, sampled or a number of tokens, found 'short'"),

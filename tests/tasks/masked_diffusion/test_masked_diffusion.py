@@ -176,7 +176,7 @@ def test_conversations_texts_and_lora(place, tmp_path):
     ("keys", "message"),
     [
         ({"data.answer_column": ""}, r"data\.answer_column: expected a column of answers, or data\.messages_column"),
-        ({"data.messages_column": "chat"}, r"data\.messages_column: expected it alone, found 'prompt' too"),
+        ({"data.messages_column": "chat"}, r"data\.messages_column: expected no other column of texts, found 'prompt'"),
         ({"data.answer_length": 19}, r"answer_length: expected less than the 20 tokens of a row"),
         ({"data.noise_schedule": "sine"}, r"data\.noise_schedule: 'sine' is not known"),
         ({"data.answer_column": "reply"}, r"expected a field 'reply'"),

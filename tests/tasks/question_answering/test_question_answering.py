@@ -250,7 +250,7 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
         QuestionAnsweringEvaluator(place / "encoder")
     with pytest.raises(InputError, match="expected no columns"):
         evaluation.evaluate(model, dev, Columns("sentence"))
-    with pytest.raises(InputError, match=r"'f2' is no figure of these data; known: .*f1"):
+    with pytest.raises(InputError, match=r"'f2' is not a metric of these data; known: .*f1"):
         evaluation.evaluate(model, dev, NO_COLUMNS, metric_names=("f2",), **OPTIONS)
     with pytest.raises(InputError, match="doc_stride: expected at least 1"):
         evaluation.evaluate(model, dev, NO_COLUMNS, doc_stride=0)

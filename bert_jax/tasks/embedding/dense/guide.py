@@ -2,7 +2,6 @@
 arXiv:2402.16829)."""
 
 from collections.abc import Callable
-from typing import Any
 
 from bert_jax.conversion.load_pretrained import load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
@@ -13,6 +12,7 @@ from bert_jax.jobs.distillation.teacher_outputs import RowsWithOutputs, abstract
 from bert_jax.jobs.distillation.teachers import Teacher
 from bert_jax.jobs.synthetic_rows import only_shapes
 from bert_jax.modeling import Bert, Compute
+from bert_jax.recipes import Recipe
 from bert_jax.tokenization import Tokenizer
 
 GUIDE = "guide_embeddings"  # the name of the guide's vectors in a batch
@@ -20,7 +20,7 @@ _HEAD = "sentence_embedding"
 
 
 def with_guide(
-    recipe: Any, compute: Compute, rows: Paddable, encode: Callable[[Tokenizer, str, int], Paddable]
+    recipe: Recipe, compute: Compute, rows: Paddable, encode: Callable[[Tokenizer, str, int], Paddable]
 ) -> RowsWithOutputs:
     """Add the vectors of the recipe's guide to training rows, from the cache where it has them.
 

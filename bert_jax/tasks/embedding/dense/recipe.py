@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bert_jax.metrics import listed
+from bert_jax.metrics import metric_names
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
@@ -82,8 +82,8 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.negative_columns": column((), "columns of several negative texts of a row, in place of negative_column"),
     "data.label_column": label_column("", "column of the similarity of a pair, for cosine, cosent, angle and "
                                       "evaluation, or of the margin of margin_mse"),
-    "data.metrics": Key((), f"metrics of evaluation: any of {listed('similarities')} or, without labels, "
-                        f"{listed('ranks')}; () = all that apply"),
+    "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('similarities')} or, without labels, "
+                        f"{metric_names('ranks')}; () = all that apply"),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

@@ -26,9 +26,10 @@ from bert_jax.jobs.distillation.teachers import teacher_text_settings
 from bert_jax.jobs.synthetic_rows import table_rows
 from bert_jax.jobs.teaching import distillation_of, with_teacher_outputs
 from bert_jax.jobs.training_metadata import TrainingMetadata
-from bert_jax.metrics import measure, metrics_of, usual_metrics
+from bert_jax.metrics import default_metrics, measure, metrics_of
 from bert_jax.metrics.retrieval import retrieval_ranks
 from bert_jax.modeling import Bert
+from bert_jax.recipes import Recipe
 from bert_jax.recipes.keys import compares_rows
 from bert_jax.tasks.embedding.dense import tsdae
 from bert_jax.tasks.embedding.dense.adaptive_layers import AdaptiveLayers
@@ -213,10 +214,10 @@ def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str,
             rows = "with" if labelled else "without"
             raise InputError(f"data.metrics: {name!r} is not a metric of pairs {rows} labels"
                              f"{did_you_mean(name, fitting)}")  # fmt: skip
-    return tuple(names) or usual_metrics(kind)
+    return tuple(names) or default_metrics(kind)
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.jobs.build`."""
     data = recipe.data
     _check(recipe)
@@ -260,14 +261,14 @@ def build(recipe: Any) -> Job:
     return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job
 
 
-def synthetic_rows(recipe: Any) -> list[dict[str, Any]]:
+def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return two rows of the texts that are compared."""
     for name in _needed_columns(recipe.data):
         recipe.data[name] = recipe.data[name] or name
     return table_rows(pair_columns(recipe)[0], ("0", "0"))
 
 
-def pair_columns(recipe: Any) -> tuple[Columns, Columns]:
+def pair_columns(recipe: Recipe) -> tuple[Columns, Columns]:
     """Return the columns of training and of evaluation; some losses train on labels."""
     data = recipe.data
     negative = fine_tuning.negative_columns(data)
@@ -297,7 +298,7 @@ def _metadata(learned: Columns, scored: Columns) -> TrainingMetadata:
     return TrainingMetadata(dataclasses.replace(scored, more=()))
 
 
-def _text_settings(recipe: Any, loaded: Loaded | None) -> TextSettings:
+def _text_settings(recipe: Recipe, loaded: Loaded | None) -> TextSettings:
     """Return the settings of the model to train: of `loaded`, or for a fresh student those of its teacher."""
     distilled = distillation_of(recipe)
     if distilled is None or "embeddings" not in distilled.weights:
@@ -315,7 +316,7 @@ def _text_settings(recipe: Any, loaded: Loaded | None) -> TextSettings:
     return loaded.settings
 
 
-def _check(recipe: Any) -> None:
+def _check(recipe: Recipe) -> None:
     data = recipe.data
     needs = EMBEDDING_LOSSES[data.loss]
     if data.loss == "none" and distillation_of(recipe) is None:
@@ -350,7 +351,7 @@ def _needed_columns(data: Any) -> tuple[str, ...]:
     return ("label_column",) * needs.labels + ("negative_column",) * needs.negatives
 
 
-def _task(recipe: Any, model: Bert) -> SentenceEmbeddingTask:
+def _task(recipe: Recipe, model: Bert) -> SentenceEmbeddingTask:
     data, labelled = recipe.data, _has_similarities(recipe.data)
     matryoshka = _matryoshka(data, model.config.sentence_embedding_size)
     return SentenceEmbeddingTask(

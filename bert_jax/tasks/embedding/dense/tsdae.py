@@ -16,6 +16,7 @@ from bert_jax.data.batches import INPUTS, Batch
 from bert_jax.errors import InputError
 from bert_jax.jobs.base import Job, Metrics, Task
 from bert_jax.modeling import Params
+from bert_jax.recipes import Recipe
 from bert_jax.storage import PathLike
 
 
@@ -83,7 +84,7 @@ def _real(batch: Batch) -> jax.Array:
     return real
 
 
-def with_decoder(job: Job, recipe: Any) -> Job:
+def with_decoder(job: Job, recipe: Recipe) -> Job:
     """Return the training job in which a decoder reconstructs texts from their embeddings.
 
     The masked-LM head of `init_from` becomes that of the decoder, if there is one.
@@ -104,7 +105,7 @@ def with_decoder(job: Job, recipe: Any) -> Job:
     return dataclasses.replace(job, task=task, init_params=init_params, pretrained=pretrained or None, save=save)
 
 
-def _wrapped(of: Job, recipe: Any) -> tuple[DenoisingTask, Any]:
+def _wrapped(of: Job, recipe: Recipe) -> tuple[DenoisingTask, Any]:
     from bert_jax.modeling.reconstruction import check_reconstruction, init_decoder  # imports Flax
 
     for name, value in (("lora.rank", recipe.lora.rank), ("distillation.teacher", recipe.distillation.teacher),

@@ -27,6 +27,7 @@ from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import measure
 from bert_jax.metrics.retrieval import ranks_among
 from bert_jax.modeling import Bert
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.embedding.multi_vector.pipeline import encode_behind_markers
 from bert_jax.tasks.embedding.query_document_rows import Expansion, QueryDocuments, encode_query_documents
 from bert_jax.tasks.embedding.query_documents import (
@@ -128,7 +129,7 @@ def _outside(ids: jax.Array, skipped: tuple[int, ...]) -> jax.Array:
     return jnp.isin(ids, jnp.array(skipped, jnp.int32), invert=True) if skipped else jnp.ones(ids.shape, bool)
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of late interaction names. See `bert_jax.jobs.build`."""
     columns = document_columns(recipe)
     check_search_recipe(recipe, "late interaction")
@@ -144,7 +145,7 @@ def build(recipe: Any) -> Job:
     return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
 
 
-def _with_projection(recipe: Any, config: BertConfig) -> BertConfig:
+def _with_projection(recipe: Recipe, config: BertConfig) -> BertConfig:
     """Return the config with a projection of tokens, where it has none. Raises InputError for another `token_dim`."""
     dimensions = recipe.data.token_dim
     if config.embedding_layers:
@@ -158,7 +159,7 @@ def _with_projection(recipe: Any, config: BertConfig) -> BertConfig:
     return config.replace(pooling="mean", embedding_layers=(layer,), normalize_embeddings=True)
 
 
-def _settings(recipe: Any, given: TextSettings) -> TextSettings:
+def _settings(recipe: Recipe, given: TextSettings) -> TextSettings:
     """Return the settings of a model, changed by the keys that are set; without settings, by their defaults too."""
     data, found = recipe.data, given.multi_vector
     keys = {name: data[name] for name in _DEFAULTS if data[name] is not None}
@@ -207,7 +208,7 @@ def _encode(tokenizer: Tokenizer, rows: list[RankedPassages], settings: TextSett
     )
 
 
-def _task(recipe: Any, model: Bert, settings: TextSettings, tokenizer: Tokenizer | None) -> MultiVectorTask:
+def _task(recipe: Recipe, model: Bert, settings: TextSettings, tokenizer: Tokenizer | None) -> MultiVectorTask:
     found = settings.multi_vector or MultiVectorSettings()
     skipped = [tuple(found.skipped_ids(tokenizer, task)) if tokenizer else () for task in ("query", "document")]
     return MultiVectorTask(model, **settings_of(recipe), similarity=settings.similarity, skipped_in_queries=skipped[0],

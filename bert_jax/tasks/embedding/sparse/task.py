@@ -24,6 +24,7 @@ from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import measure
 from bert_jax.metrics.retrieval import ranks_among
 from bert_jax.modeling import Bert
+from bert_jax.recipes import Recipe
 from bert_jax.tasks.embedding.query_document_rows import QueryDocuments, encode_query_documents
 from bert_jax.tasks.embedding.query_documents import (
     QueryDocumentTask,
@@ -126,7 +127,7 @@ def _flops(vectors: jax.Array, real: jax.Array) -> jax.Array:
     return jnp.square((vectors * real[:, None, None]).sum((0, 1)) / total).sum()
 
 
-def build(recipe: Any) -> Job:
+def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of sparse embeddings names. See `bert_jax.jobs.build`."""
     data, columns = recipe.data, document_columns(recipe)
     check_search_recipe(recipe, "sparse embeddings")
@@ -164,7 +165,7 @@ def _encode(
     return encode_query_documents(rows, encode("query"), encode("document"))
 
 
-def _task(recipe: Any, model: Bert) -> SparseEmbeddingTask:
+def _task(recipe: Recipe, model: Bert) -> SparseEmbeddingTask:
     data = recipe.data
     return SparseEmbeddingTask(
         model, **settings_of(recipe), query_flops=data.query_flops, document_flops=data.document_flops
