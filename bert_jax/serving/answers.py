@@ -1,269 +1,273 @@
-"""From texts to vectors, class scores, filled masks and entities, for the routes of all APIs."""
+"""From texts to vectors, class scores, filled masks and entities: the request that every API makes, and its answer."""
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.inference.entities import Pieces, entities_of, words_begin
 from bert_jax.inference.filled_text import filled_text
-from bert_jax.inference.scoring import match_output, scores_of, softmax
+from bert_jax.inference.scoring import scores_of, softmax
 from bert_jax.inference.similarity import normalize_vectors
 from bert_jax.serving.batching import Row
+from bert_jax.serving.bodies import encode_json
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal
+from bert_jax.serving.tasks import ServedTask
 
 _MOST_LOGITS = 1 << 23  # logits of masks in memory at a time, for each request
 _ANSWERED = 32  # most tokens in the sequences of filled masks, as a multiple of the most tokens of a request
 
+TaskOutputs = dict[str, np.ndarray]  # name -> numbers, or strings as objects; for the names see `TASK_OUTPUTS`
+# Task -> its outputs: name, datatype of the Open Inference Protocol, and shape with -1 for any size.
+TASK_OUTPUTS: dict[ServedTask, list[tuple[str, str, list[int]]]] = {
+    ServedTask.EMBED: [("embedding", "FP32", [-1, -1])],
+    ServedTask.CLASSIFY: [("scores", "FP32", [-1, -1]), ("label", "BYTES", [-1])],
+    ServedTask.FILL_MASK: [
+        ("text_index", "INT64", [-1]),
+        ("token", "INT64", [-1, -1]),
+        ("token_str", "BYTES", [-1, -1]),
+        ("score", "FP32", [-1, -1]),
+        ("sequence", "BYTES", [-1, -1]),
+    ],
+    ServedTask.TAG: [
+        ("text_index", "INT64", [-1]),
+        ("label", "BYTES", [-1]),
+        ("score", "FP32", [-1]),
+        ("start", "INT64", [-1]),
+        ("end", "INT64", [-1]),
+        ("word", "BYTES", [-1]),
+    ],
+}
+_DTYPES = {"FP32": np.float32, "INT64": np.int64, "BYTES": np.object_}
 
-async def embed(
-    call: Call,
-    model: ServedModel,
-    texts: Sequence[str],
-    ids: Sequence[Sequence[int]] = (),
-    *,
-    truncate: bool,
-    prompt_name: str | None = None,
-    normalize: bool | None = None,
-    dimensions: int | None = None,
-) -> np.ndarray:
-    """Return the vectors of texts, or of texts as token ids.
 
-    Args:
-        call: the request.
-        model: an embedding model.
-        texts: N texts, or none if `ids` are given.
-        ids: N texts as token ids without special tokens.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TextRequest:
+    """Texts for a model, with the options of its task.
+
+    Attributes:
+        model: the model.
+        texts: N texts, or none if there are `ids`.
         truncate: whether long texts are cut.
-        prompt_name: name of the prompt to put before each text; None = the model's default.
-        normalize: whether the vectors have length 1; None = as the model's files say.
-        dimensions: number of leading dimensions to keep; None = as the model's files say.
+        seconds: the second text of each text or None, for a classifier; empty = no text has one.
+        ids: N texts as token ids without special tokens, for an embedding model.
+        prompt_name: name of the prompt before each text; None = the model's default.
+        normalize: whether vectors have length 1; None = as the model's files say.
+        dimensions: number of leading dimensions of vectors to keep; None = as the model's files say.
+        raw: whether the scores of classes are logits, in place of those of the model's activation.
+        top_k: number of tokens for each mask.
+        strategy: how the classes of tokens become those of words: `simple`, `first`, `average` or `max`.
+    """
 
-    Returns:
-        float32 `[N, dimensions]`.
+    model: ServedModel
+    texts: Sequence[str] = ()
+    truncate: bool = False
+    seconds: Sequence[str | None] = ()
+    ids: Sequence[Sequence[int]] = ()
+    prompt_name: str | None = None
+    normalize: bool | None = None
+    dimensions: int | None = None
+    raw: bool = False
+    top_k: int = 5
+    strategy: str = "first"
+
+
+class _Item(NamedTuple):
+    """A row of a request, with what its output is turned into an answer with.
+
+    Attributes:
+        row: the tokens.
+        text: number of its text.
+        ranges: the characters `[S, 2]` of its tokens, for entities.
+        only: whether its mask is the only one of the text.
+    """
+
+    row: Row
+    text: int = 0
+    ranges: np.ndarray | None = None
+    only: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class TextRoute:
+    """A route that answers with what a model makes of texts.
+
+    Attributes:
+        body: the `msgspec.Struct` of its bodies.
+        fits: function of a model that says whether the route is for it.
+        read: function of a call and its body that returns the request; it raises `Refusal`.
+        write: function of a call, its body, the request and the outputs that returns what to answer as JSON.
+        example: function of a model that returns a body, for the page and /openapi.json.
+    """
+
+    body: type[msgspec.Struct]
+    fits: Callable[[ServedModel], bool]
+    read: Callable[[Call, Any], TextRequest]
+    write: Callable[[Call, Any, TextRequest, TaskOutputs], Any]
+    example: Callable[[ServedModel], dict[str, Any]]
+
+    async def __call__(self, call: Call) -> bytes:
+        """Answer a call with JSON."""
+        body, request = await call.request(self.body, self.read)
+        outputs = await answer(call, request)
+        size = sum(array.size for array in outputs.values())
+        return await call.compute(size, lambda: encode_json(self.write(call, body, request, outputs)))
+
+
+async def answer(call: Call, request: TextRequest) -> TaskOutputs:
+    """Return what a model makes of texts, with a row for each text, or for each mask or entity.
 
     Raises:
-        Refusal: an argument does not fit the model, or the request cannot be run.
+        Refusal: an option does not fit the model, a text is too long, or the request cannot be run.
     """
-    call.texts, call.model = len(texts) + len(ids), model.name
-    call.service.check(model, call.texts)
-    if ids and not call.service.settings.token_ids:
+    model, service = request.model, call.service
+    call.texts, call.model = len(request.texts) + len(request.ids), model.name
+    service.check(model, call.texts)
+    tokenize, finish = _STEPS[model.task]
+    texts = [*request.texts, *filter(None, request.seconds)]
+    items = await service.in_thread(lambda: tokenize(call, request), texts)
+    step = max(1, _MOST_LOGITS // model.config.vocab_size) if model.task is ServedTask.FILL_MASK else len(items)
+    parts = []
+    for start in range(0, len(items), step):
+        part = items[start : start + step]
+        outputs = await call.run(model, [item.row for item in part])
+        function = functools.partial(finish, request, part, outputs)
+        if model.task in (ServedTask.EMBED, ServedTask.CLASSIFY):
+            parts.append(await call.compute(sum(output.size for output in outputs), function))
+        else:  # the tokenizer has a part in these
+            parts.append(await service.in_thread(function))
+    return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _tokenize_to_embed(call: Call, request: TextRequest) -> list[_Item]:
+    model, settings = request.model, request.model.settings
+    if request.ids and not call.service.settings.token_ids:
         raise Refusal(
             Reason.INVALID,
             "expected texts, found token ids, which mean nothing unless they are of this model's tokenizer: send texts "
             "(LangChain: check_embedding_ctx_length=False), or serve with --token-ids",
         )
-    size, settings = model.config.sentence_embedding_size, model.settings
-    if dimensions is not None and dimensions > size:
-        raise Refusal(Reason.INVALID, f"dimensions: expected at most {size}, found {dimensions}")
-    if normalize is False and model.normalized:
+    size = model.config.sentence_embedding_size
+    if request.dimensions is not None and request.dimensions > size:
+        raise Refusal(Reason.INVALID, f"dimensions: expected at most {size}, found {request.dimensions}")
+    if request.normalize is False and model.normalized:
         raise Refusal(Reason.INVALID, "normalize: expected true, as the ONNX file normalizes vectors, found false")
-
-    def tokenize() -> list[Row]:
-        if ids:
-            return model.rows_of_ids(ids, truncate)
-        prompt = settings.prompt(prompt_name)
-        if not settings.include_prompt and prompt != settings.prompt():
-            raise InputError(
-                f"prompt_name: expected the default, as the model does not pool prompts, found {prompt_name!r}"
-            )
-        return model.rows(texts, None, truncate, prompt)
-
-    outputs = await call.run(model, await call.service.in_thread(tokenize, texts))
-    wanted = model.config.normalize_embeddings if normalize is None else normalize
-
-    def cut() -> np.ndarray:
-        vectors = np.stack(outputs)[:, : settings.dimension(dimensions)]
-        return np.ascontiguousarray(normalize_vectors(vectors) if wanted else vectors, np.float32)
-
-    return await call.compute(len(outputs) * size, cut)
-
-
-async def logits(
-    call: Call, model: ServedModel, pairs: Sequence[tuple[str, str | None]], *, truncate: bool
-) -> np.ndarray:
-    """Return the logits `[N, C]` of a classifier.
-
-    Args:
-        call: the request.
-        model: a sequence classifier.
-        pairs: N texts, each with a second text or None.
-        truncate: whether long texts are cut.
-
-    Raises:
-        Refusal: a text does not fit the model, or the request cannot be run.
-    """
-    call.texts, call.model = len(pairs), model.name
-    call.service.check(model, len(pairs))
-
-    def tokenize() -> list[Row]:
-        rows: list[Row | None] = [None] * len(pairs)
-        for paired in (False, True):
-            numbers = [i for i, (_, second) in enumerate(pairs) if (second is not None) is paired]
-            if numbers:
-                seconds = [str(pairs[i][1]) for i in numbers] if paired else None
-                made = model.rows([pairs[i][0] for i in numbers], seconds, truncate, model.settings.prompt())
-                for i, row in zip(numbers, made, strict=True):
-                    rows[i] = row
-        return [row for row in rows if row is not None]
-
-    texts = [text for pair in pairs for text in pair if text]
-    outputs = await call.run(model, await call.service.in_thread(tokenize, texts))
-    return await call.compute(len(outputs) * model.config.num_labels, lambda: np.stack(outputs))
-
-
-def class_scores(model: ServedModel, found: np.ndarray, raw: bool = False) -> np.ndarray:
-    """Return float32 scores `[N, C]` of logits `[N, C]`: the logits if `raw`, else with the model's activation."""
-    return (found if raw else scores_of(model.config, found, model.settings.activation)).astype(np.float32)
-
-
-async def relevance(
-    call: Call, model: ServedModel, query: str, documents: Sequence[str], *, truncate: bool, raw: bool = False
-) -> np.ndarray:
-    """Return the relevance `[N]` of documents to a query: the score of a model's only output, or of one of two.
-
-    Raises:
-        Refusal: the model has more than two outputs, or as `logits` does.
-    """
-    if (outputs := model.config.num_labels) > 2:
-        raise Refusal(
-            Reason.WRONG_MODEL, f"model {model.name!r}: expected one output or two to rerank, found {outputs}"
+    if request.ids:
+        return [_Item(row) for row in model.rows_of_ids(request.ids, request.truncate)]
+    prompt = settings.prompt(request.prompt_name)
+    if not settings.include_prompt and prompt != settings.prompt():
+        raise InputError(
+            f"prompt_name: expected the default, as the model does not pool prompts, found {request.prompt_name!r}"
         )
-    found = await logits(call, model, [(query, document) for document in documents], truncate=truncate)
-    return class_scores(model, found, raw)[:, match_output(model.config)]
+    return [_Item(row) for row in model.rows(request.texts, None, request.truncate, prompt)]
 
 
-async def fill_masks(
-    call: Call, model: ServedModel, texts: Sequence[str], top_k: int, *, truncate: bool
-) -> list[dict[str, Any]]:
-    """Return the most likely tokens for each mask token of the texts, in order.
-
-    Args:
-        call: the request.
-        model: a masked language model.
-        texts: texts with one or more mask tokens each.
-        top_k: number of tokens per mask.
-        truncate: whether long texts are cut.
-
-    Returns:
-        A dict per mask of `text_index`, and lists of `top_k` items: `token` (ids), `token_str`, `score`
-        (probabilities), and `sequence` (the text with the token filled in).
-
-    Raises:
-        Refusal: a text has no mask, or the request cannot be run.
-    """
-    call.texts, call.model = len(texts), model.name
-    call.service.check(model, len(texts))
-    tokenizer = model.tokenizer
-
-    def tokenize() -> list[_Mask]:
-        rows = model.rows(texts, None, truncate)
-        places = [np.flatnonzero(row.input_ids == tokenizer.mask_id) for row in rows]
-        for number, positions in enumerate(places):
-            if not len(positions):
-                mask = tokenizer.id_to_token(tokenizer.mask_id)
-                raise InputError(f"text {number}: expected a {mask} to fill, found none")
-        count = sum(map(len, places))
-        tokens = sum(row.size * len(positions) for row, positions in zip(rows, places, strict=True))
-        call.service.check_tokens(tokens)  # before there is a row for each mask
-        call.service.check(model, count)
-        if tokens * top_k > (most := _ANSWERED * call.service.settings.max_request_tokens):
-            message = f"top_k: expected at most {most} tokens in the sequences of all masks, found {tokens * top_k}"
-            raise Refusal(Reason.TOO_LARGE, message)
-        return [_Mask(number, len(positions) == 1, Row(row.input_ids, row.token_type_ids, position))
-                for number, (row, positions) in enumerate(zip(rows, places, strict=True))
-                for position in positions.tolist()]  # fmt: skip
-
-    masks = await call.service.in_thread(tokenize, texts)
-    step = max(1, _MOST_LOGITS // model.config.vocab_size)
-    found: list[dict[str, Any]] = []
-    for start in range(0, len(masks), step):
-        some = masks[start : start + step]
-        outputs = await call.run(model, [mask.row for mask in some])
-        fill = functools.partial(_fill, model, some, outputs, top_k)
-        found += await call.service.in_thread(fill)
-    return found
+def _vectors(request: TextRequest, items: Sequence[_Item], outputs: Sequence[np.ndarray]) -> TaskOutputs:
+    model = request.model
+    vectors = np.stack(outputs)[:, : model.settings.dimension(request.dimensions)]
+    normalize = model.config.normalize_embeddings if request.normalize is None else request.normalize
+    return {"embedding": np.ascontiguousarray(normalize_vectors(vectors) if normalize else vectors, np.float32)}
 
 
-class _Mask(NamedTuple):
-    """A mask to fill.
+def _tokenize_to_classify(call: Call, request: TextRequest) -> list[_Item]:
+    model, texts = request.model, request.texts
+    seconds = request.seconds or [None] * len(texts)
+    rows: dict[int, Row] = {}
+    for paired in (False, True):
+        numbers = [number for number, second in enumerate(seconds) if (second is not None) is paired]
+        if numbers:
+            others = [str(seconds[number]) for number in numbers] if paired else None
+            firsts = [texts[number] for number in numbers]
+            encoded = model.rows(firsts, others, request.truncate, model.settings.prompt())
+            rows.update(zip(numbers, encoded, strict=True))
+    return [_Item(rows[number]) for number in range(len(texts))]
 
-    Attributes:
-        text: number of its text.
-        only: whether it is the only one of the text.
-        row: the tokens of the text, and the position of the mask.
-    """
 
-    text: int
-    only: bool
-    row: Row
+def _classes(request: TextRequest, items: Sequence[_Item], outputs: Sequence[np.ndarray]) -> TaskOutputs:
+    config, logits = request.model.config, np.stack(outputs)
+    scores = logits if request.raw else scores_of(config, logits, request.model.settings.activation)
+    labels = np.array(config.label_names, np.object_)[scores.argmax(axis=1)]
+    return {"scores": scores.astype(np.float32), "label": labels}
 
 
-def _fill(
-    model: ServedModel, masks: Sequence[_Mask], outputs: Sequence[np.ndarray], top_k: int
-) -> list[dict[str, Any]]:
-    """Return the answer for each mask, by its logits `[V]`."""
-    tokenizer, found = model.tokenizer, []
-    for mask, output in zip(masks, outputs, strict=True):
+def _tokenize_to_fill(call: Call, request: TextRequest) -> list[_Item]:
+    model, service, tokenizer = request.model, call.service, request.model.tokenizer
+    rows = model.rows(request.texts, None, request.truncate)
+    positions = [np.flatnonzero(row.input_ids == tokenizer.mask_id).tolist() for row in rows]
+    for number, masks in enumerate(positions):
+        if not masks:
+            mask = tokenizer.id_to_token(tokenizer.mask_id)
+            raise InputError(f"text {number}: expected a {mask} to fill, found none")
+    tokens = sum(row.size * len(masks) for row, masks in zip(rows, positions, strict=True))
+    service.check_tokens(tokens)  # before there is a row for each mask
+    service.check(model, sum(map(len, positions)))
+    if tokens * request.top_k > (most := _ANSWERED * service.settings.max_request_tokens):
+        message = f"expected at most {most} tokens in the sequences of all masks, found {tokens * request.top_k}"
+        raise Refusal(Reason.TOO_LARGE, f"top_k: {message}")
+    return [
+        _Item(Row(row.input_ids, row.token_type_ids, position), number, only=len(masks) == 1)
+        for number, (row, masks) in enumerate(zip(rows, positions, strict=True))
+        for position in masks
+    ]
+
+
+def _filled_masks(request: TextRequest, items: Sequence[_Item], outputs: Sequence[np.ndarray]) -> TaskOutputs:
+    tokenizer, filled = request.model.tokenizer, []
+    for item, output in zip(items, outputs, strict=True):
         probabilities = softmax(output)[: tokenizer.vocab_size]
-        best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
-        ids, position = mask.row.input_ids, mask.row.masked_position
-        found.append({
-            "text_index": mask.text,
-            "token": best,
-            "token_str": [tokenizer.decode([token], skip_special_tokens=False) for token in best],
-            "score": probabilities[best],
-            "sequence": [filled_text(tokenizer, ids, position, token, mask.only) for token in best],
-        })  # fmt: skip
-    return found
+        best = np.argsort(-probabilities, kind="stable")[: request.top_k].tolist()
+        ids, position = item.row.input_ids, item.row.masked_position
+        strings = [tokenizer.decode([token], skip_special_tokens=False) for token in best]
+        sequences = [filled_text(tokenizer, ids, position, token, item.only) for token in best]
+        filled.append((item.text, best, strings, probabilities[best], sequences))
+    return _columns(request, filled)
 
 
-async def entities(
-    call: Call, model: ServedModel, texts: Sequence[str], strategy: str, *, truncate: bool
-) -> list[list[dict[str, Any]]]:
-    """Return the entities of each text, without those of type `O`.
+def _tokenize_to_tag(call: Call, request: TextRequest) -> list[_Item]:
+    model = request.model
+    room, items = model.max_length - model.tokenizer.layout.num_special(False), []
+    for number, (ids, ranges) in enumerate(model.tokenizer.segments(request.texts, offsets=True)):
+        if len(ids) > room and not request.truncate:
+            raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
+        characters = np.array(ranges[:room], np.int64).reshape(-1, 2)
+        items.append(_Item(model.row_of_ids(ids[:room]), number, characters))
+    return items
 
-    Args:
-        call: the request.
-        model: a token classifier.
-        texts: N texts.
-        strategy: `simple`, `first`, `average` or `max`, as for `TokenClassification`.
-        truncate: whether long texts are cut.
 
-    Returns:
-        N lists of dicts of `entity_group`, `score`, `word`, `start` and `end` (characters of the text).
+def _entities(request: TextRequest, items: Sequence[_Item], outputs: Sequence[np.ndarray]) -> TaskOutputs:
+    model, entities = request.model, []
+    first = len(model.tokenizer.layout.start)
+    for item, output in zip(items, outputs, strict=True):
+        assert item.ranges is not None
+        text, tokens = request.texts[item.text], slice(first, first + len(item.ranges))
+        pieces = Pieces(item.row.input_ids[tokens], item.ranges, softmax(output[tokens]))
+        begins = None if request.strategy == "simple" else words_begin(text, pieces, model.tokenizer)
+        for entity in entities_of(text, pieces, model.config.label_names, begins, request.strategy):
+            if entity["entity_group"] != "O":
+                entities.append(
+                    (item.text, *(entity[key] for key in ("entity_group", "score", "start", "end", "word")))
+                )
+    return _columns(request, entities)
 
-    Raises:
-        Refusal: a text is too long, or the request cannot be run.
-    """
-    call.texts, call.model = len(texts), model.name
-    call.service.check(model, len(texts))
-    layout = model.tokenizer.layout
-    room = model.max_length - layout.num_special(False)
 
-    def tokenize() -> tuple[list[tuple[np.ndarray, np.ndarray]], list[Row]]:
-        found = []
-        for number, (ids, ranges) in enumerate(model.tokenizer.segments(texts, offsets=True)):
-            if len(ids) > room and not truncate:
-                raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
-            found.append((np.array(ids[:room], np.int64), np.array(ranges[:room], np.int64).reshape(-1, 2)))
-        return found, [model.row_of_ids(ids) for ids, _ in found]
+def _columns(request: TextRequest, rows: Sequence[tuple[Any, ...]]) -> TaskOutputs:
+    """Return the outputs of a task from a tuple of them for each row."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(TASK_OUTPUTS[request.model.task])
+    return {
+        name: np.array(column, _DTYPES[kind])
+        for (name, kind, _), column in zip(TASK_OUTPUTS[request.model.task], columns, strict=True)
+    }
 
-    encoded, rows = await call.service.in_thread(tokenize, texts)
-    outputs = await call.run(model, rows)
 
-    def answers() -> list[list[dict[str, Any]]]:
-        found = []
-        for text, (ids, ranges), output in zip(texts, encoded, outputs, strict=True):
-            shares = softmax(output[len(layout.start) : len(layout.start) + len(ids)])
-            pieces = Pieces(ids, ranges, shares)
-            begins = None if strategy == "simple" else words_begin(text, pieces, model.tokenizer)
-            groups = entities_of(text, pieces, model.config.label_names, begins, strategy)
-            found.append([group for group in groups if group["entity_group"] != "O"])
-        return found
-
-    return await call.service.in_thread(answers)
+_STEPS: dict[ServedTask, tuple[Callable[[Call, TextRequest], list[_Item]], Callable[..., TaskOutputs]]] = {
+    ServedTask.EMBED: (_tokenize_to_embed, _vectors),
+    ServedTask.CLASSIFY: (_tokenize_to_classify, _classes),
+    ServedTask.FILL_MASK: (_tokenize_to_fill, _filled_masks),
+    ServedTask.TAG: (_tokenize_to_tag, _entities),
+}

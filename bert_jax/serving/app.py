@@ -1,9 +1,7 @@
 """The Starlette application: the routes of all APIs, health, metrics, the OpenAPI page and the page to try a model."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -12,24 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bert_jax.serving import open_inference_api, openai_api, openapi, page, refusals, rerank_api, tei_api
-from bert_jax.serving.endpoint import Call, Endpoint, Handler
+from bert_jax.serving import open_inference_api, openai_api, page, rerank_api, tei_api
+from bert_jax.serving.bodies import encode_json
+from bert_jax.serving.endpoint import Api, Call, Endpoint
+from bert_jax.serving.openapi import openapi_description
 from bert_jax.serving.origins import AllowedHosts, OriginGuard, check_origins
-from bert_jax.serving.refusals import Reason, Refusal, Shaped
+from bert_jax.serving.refusals import Reason, Refusal, error_shape
 from bert_jax.serving.service import Service
 
 
-class Api(NamedTuple):
-    """A route: its method, path, handler, the shape of its errors, and whether it needs no key."""
-
-    method: str
-    path: str
-    handler: Handler
-    shape: Callable[[Refusal], Shaped]
-    public: bool = False
-
-
-async def answer_health(call: Call) -> dict[str, Any]:
+async def answer_health(call: Call) -> dict[str, str]:
     """Answer `GET /health`: 200 when every shape of every model is compiled, 503 before and while stopping."""
     call.service.check_ready()
     if call.service.stopping:
@@ -39,27 +29,28 @@ async def answer_health(call: Call) -> dict[str, Any]:
 
 def _apis() -> Iterator[Api]:
     """Yield the routes; those of the Open Inference Protocol also with a version, which is always 1."""
-    openai, rerank, tei, v2 = (
-        refusals.openai_error,
-        refusals.rerank_error,
-        refusals.tei_error,
-        refusals.open_inference_error,
-    )
-    yield Api("POST", "/v1/embeddings", openai_api.answer_embeddings, openai)
-    yield Api("GET", "/v1/models", openai_api.answer_models, openai)
-    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
-        yield Api("POST", path, rerank_api.answer_rerank, rerank)
-    yield Api("POST", "/embed", tei_api.answer_embed, tei)
-    yield Api("POST", "/predict", tei_api.answer_predict, tei)
-    yield Api("GET", "/info", tei_api.answer_info, tei)
-    yield Api("GET", "/health", answer_health, tei, public=True)
-    yield Api("GET", "/v2", open_inference_api.answer_server, v2, public=True)
-    yield Api("GET", "/v2/health/live", open_inference_api.answer_live, v2, public=True)
-    yield Api("GET", "/v2/health/ready", open_inference_api.answer_ready, v2, public=True)
+    v2 = open_inference_api
+    yield Api("GET", "/v1/models", openai_api.answer_models, "List the models", "ModelList")
+    yield Api("GET", "/info", tei_api.answer_info, "Describe models and limits, as text-embeddings-inference", "Info")
+    yield Api("GET", "/health", answer_health, "200 when every model is ready, else 503", "Health", True)
+    yield Api("GET", "/v2", v2.answer_server, "Open Inference Protocol v2: the server", "Health", True)
+    yield Api("GET", "/v2/health/live", v2.answer_live, "Open Inference Protocol v2: liveness", "Health", True)
+    yield Api("GET", "/v2/health/ready", v2.answer_ready, "Open Inference Protocol v2: readiness", "Health", True)
+    yield Api("POST", "/v1/embeddings", openai_api.EMBEDDINGS, "Embed texts, as OpenAI does", "EmbeddingsResponse")
+    yield Api("POST", "/embed", tei_api.EMBED, "Embed texts, as text-embeddings-inference does", "EmbedResponse")
+    yield Api("POST", "/predict", tei_api.PREDICT, "Classify texts or pairs of texts", "PredictResponse")
+    yield Api("POST", "/rerank", rerank_api.RERANK, "Sort texts by relevance, in TEI's shape (`texts`)",
+              "RerankResponse")  # fmt: skip
+    for path in ("/v1/rerank", "/v2/rerank"):
+        yield Api("POST", path, rerank_api.RERANK_DOCUMENTS, "... in the shape of Cohere and Jina (`documents`)",
+                  "RerankResponse")  # fmt: skip
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
-        yield Api("GET", path, open_inference_api.answer_metadata, v2)
-        yield Api("GET", f"{path}/ready", open_inference_api.answer_ready, v2, public=True)
-        yield Api("POST", f"{path}/infer", open_inference_api.answer_infer, v2)
+        yield Api("GET", path, v2.answer_metadata, "Open Inference Protocol v2: the tensors of a model",
+                  "ModelMetadata")  # fmt: skip
+        yield Api("GET", f"{path}/ready", v2.answer_ready, "Open Inference Protocol v2: readiness of a model",
+                  "Health", True)  # fmt: skip
+        yield Api("POST", f"{path}/infer", v2.INFER, "Open Inference Protocol v2: the outputs of a model",
+                  "InferResponse")  # fmt: skip
 
 
 APIS = tuple(_apis())
@@ -67,10 +58,8 @@ APIS = tuple(_apis())
 
 def build_app(service: Service) -> Starlette:
     """Return the application of a service."""
-    routes = [
-        Route(api.path, Endpoint(service, api.path, api.handler, api.shape, api.public), methods=[api.method])
-        for api in APIS
-    ]
+    routes = [Route(api.path, Endpoint(service, api), methods=[api.method]) for api in APIS]
+    described = encode_json(openapi_description(APIS, service.models))
 
     async def metrics(request: Request) -> Response:
         service.metrics.in_flight.set(service.in_flight)
@@ -79,13 +68,13 @@ def build_app(service: Service) -> Starlette:
             service.metrics.waiting.labels(name).set(service.scheduler.waiting_tokens(name))
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def described(request: Request) -> Response:
-        return Response(openapi.as_json(service.models), media_type="application/json")
+    async def openapi(request: Request) -> Response:
+        return Response(described, media_type="application/json")
 
     async def try_page(request: Request) -> Response:
         return Response(page.HTML, media_type="text/html; charset=utf-8", headers=page.HEADERS)
 
-    routes += [Route("/metrics", metrics), Route("/openapi.json", described)]
+    routes += [Route("/metrics", metrics), Route("/openapi.json", openapi)]
     routes += [Route("/", try_page), Route("/docs", try_page)]
     app = Starlette(routes=routes, middleware=_middleware(service), exception_handlers={HTTPException: _not_found})
     app.router.redirect_slashes = False  # a redirect would carry the host that the client names
@@ -117,5 +106,5 @@ async def _not_found(request: Request, error: Exception) -> Response:
         )
     else:
         refusal = Refusal(Reason.NOT_FOUND, "expected a path that /openapi.json lists, found another")
-    status, body = refusals.error_shape(path)(refusal)
-    return Response(orjson.dumps(body), status, headers=dict(error.headers or {}), media_type="application/json")
+    status, body = error_shape(path)(refusal)
+    return Response(encode_json(body), status, headers=dict(error.headers or {}), media_type="application/json")

@@ -49,43 +49,38 @@ def blank_row(size: int) -> Row:
     return Row(np.zeros(size, np.int32), np.zeros(size, np.int32))
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Submission:
     """The rows of one request.
 
     Attributes:
         rows: the rows.
-        outputs: the output of each row, once computed.
         future: resolved with `outputs`, in the event loop.
         submitted: time (`time.monotonic`) at which it was queued.
         begun: time at which its first row was in a batch; 0 before.
+        dropped: whether the client is gone; its waiting rows are left out of batches.
+        levels: level -> the tokens of its waiting rows.
+        outputs: the output of each row, once computed.
         left: number of rows without an output.
         waiting: number of rows that are in no batch yet.
         waiting_tokens: their tokens.
-        levels: level -> their tokens.
-        dropped: whether the client is gone; its waiting rows are left out of batches.
     """
 
-    __slots__ = (
-        "begun",
-        "dropped",
-        "future",
-        "left",
-        "levels",
-        "outputs",
-        "rows",
-        "submitted",
-        "waiting",
-        "waiting_tokens",
-    )
+    rows: Sequence[Row]
+    future: "asyncio.Future[list[np.ndarray]]"
+    submitted: float
+    begun: float = 0.0
+    dropped: bool = False
+    levels: Counter[int] = dataclasses.field(default_factory=Counter)
+    outputs: list[np.ndarray | None] = dataclasses.field(init=False)
+    left: int = dataclasses.field(init=False)
+    waiting: int = dataclasses.field(init=False)
+    waiting_tokens: int = dataclasses.field(init=False)
 
-    def __init__(self, rows: Sequence[Row], future: "asyncio.Future[list[np.ndarray]]", submitted: float):
-        self.rows, self.future, self.submitted = rows, future, submitted
-        self.outputs: list[np.ndarray | None] = [None] * len(rows)
-        self.left = self.waiting = len(rows)
-        self.waiting_tokens = sum(row.size for row in rows)
-        self.levels: Counter[int] = Counter()
-        self.begun = 0.0
-        self.dropped = False
+    def __post_init__(self) -> None:
+        self.outputs = [None] * len(self.rows)
+        self.left = self.waiting = len(self.rows)
+        self.waiting_tokens = sum(row.size for row in self.rows)
 
 
 class Waiting(NamedTuple):

@@ -1,15 +1,20 @@
-"""JSON in and out without holding the event loop: bodies are counted before they are parsed, answers written in pieces.
+"""JSON in and out without holding the event loop: values are counted before they are parsed, lists written in blocks.
 
 orjson holds the interpreter lock for the whole of a document. 2 MiB of `[[1],[1],...]` take it 140 ms and 60 MB, so the
 number of values is bounded before, and what is long is done in a thread, one document at a time.
 """
 
 import asyncio
-import heapq
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+import math
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import orjson
 
@@ -17,8 +22,8 @@ from bert_jax.serving.refusals import Reason, Refusal
 from bert_jax.serving.settings import ServerSettings
 
 _T = TypeVar("_T")
-SMALL = 8 << 10  # bytes of a body, or numbers of an answer, that the event loop handles itself, in less than a ms
-_BLOCK = 16 << 10  # bytes that are counted, and numbers that are written, without a chance for other threads to run
+SMALL = 8 << 10  # bytes of a body, or values of an answer, that the event loop handles itself, in less than a ms
+_BLOCK = 16 << 10  # bytes that are counted, and values that are written, without a chance for other threads to run
 
 
 class ValueCounts(NamedTuple):
@@ -62,96 +67,112 @@ def count_values(data: bytes, most: ValueCounts) -> ValueCounts:
         quotes += len(parts) - 1
         containers += outside.count(b"[") + outside.count(b"{")
         values += outside.count(b",")
-        found = ValueCounts(values + containers, containers, quotes // 2)
-        for name, count, limit in zip(ValueCounts._fields, found, most, strict=True):
+        counts = ValueCounts(values + containers, containers, quotes // 2)
+        for name, count, limit in zip(ValueCounts._fields, counts, most, strict=True):
             if count > limit:
                 what = "lists and objects" if name == "containers" else name
                 raise Refusal(Reason.TOO_LARGE, f"expected a body of at most {limit} {what}, found more")
     return ValueCounts(values + containers, containers, quotes // 2)
 
 
-def parse_body(data: bytes) -> dict[str, Any]:
-    """Parse a JSON object. Raises `Refusal` when it is none."""
-    try:
-        body = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise Refusal(Reason.INVALID, f"expected JSON in UTF-8, found an error: {error}") from None
-    if not isinstance(body, dict):
-        raise Refusal(Reason.INVALID, f"expected a JSON object, found {type(body).__name__}")
-    return body
-
-
-def is_small(answer: Any) -> bool:
-    """Return whether an answer has few enough values for the event loop to write it."""
-    return _size(answer) <= SMALL
-
-
-def json_pieces(answer: Any) -> Iterator[bytes]:
-    """Yield JSON in pieces: the same bytes as orjson writes at once.
+def read_body(data: bytes, kind: type[_T]) -> _T:
+    """Parse a JSON object and check its fields.
 
     Args:
-        answer: JSON values and NumPy arrays; an iterator in place of a list is read as its items are written.
+        data: the body of a request.
+        kind: the `msgspec.Struct` of the route's bodies.
+
+    Raises:
+        Refusal: the body is no JSON object, or a field is not of its type.
     """
-    if isinstance(answer, Iterator) or (isinstance(answer, list | np.ndarray) and _size(answer) > _BLOCK):
-        before = b"["
-        for items in _groups(answer):
-            if len(items) == 1 and _size(items[0]) > _BLOCK:
-                yield before
-                yield from json_pieces(items[0])
-            else:
-                yield before + _dumps(items)[1:-1]
-            before = b","
-        yield b"[]" if before == b"[" else b"]"
-    elif isinstance(answer, dict) and _size(answer) > _BLOCK:
-        before = b"{"
-        for key, value in answer.items():
-            yield before + _dumps(key) + b":"
-            yield from json_pieces(value)
-            before = b","
-        yield b"}"
-    else:
-        yield _dumps(answer)
+    try:
+        content = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Refusal(Reason.INVALID, f"expected JSON in UTF-8, found an error: {error}") from None
+    if not isinstance(content, dict):
+        raise Refusal(Reason.INVALID, f"expected a JSON object, found {type(content).__name__}")
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise _field_error(content, kind, str(error)) from None
 
 
-def _dumps(value: Any) -> bytes:
+def _field_error(content: Any, kind: type, message: str) -> Refusal:
+    """Return the error of msgspec as `FIELD: expected X, found Y`, with the type of the field in words."""
+    path = message.rpartition(" - at `$.")[2].rstrip("`") if " - at `$." in message else ""
+    if missing := re.match(r"Object missing required field `(\w+)`", message):
+        path = f"{path}.{missing[1]}".strip(".")
+    value, components = content, msgspec.json.schema_components((kind,))[1]
+    schema: dict[str, Any] = {"$ref": kind.__name__}
+    for step in re.findall(r"\w+", path):
+        if isinstance(value, list):
+            value = value[int(step)]
+        else:
+            value = value.get(step) if value is not None else None
+            component = re.search(r"'\$ref': '(?:#/\$defs/)?(\w+)'", str(schema))
+            schema = components[component[1]]["properties"][step] if component else {}
+    field = re.sub(r"(\[\d+\])+$", "", path)
+    where = "" if field == path else f" at {path}"
+    return invalid_field(field, _in_words(schema), value, where)
+
+
+def _in_words(schema: dict[str, Any]) -> str:
+    """Return what a field is to be, by its JSON schema; the description of the field says it where it has one."""
+    match schema:
+        case {"description": words}:
+            return str(words)
+        case {"anyOf": options}:
+            return " or ".join(_in_words(option) for option in options if option != {"type": "null"})
+        case {"enum": values}:
+            return f"one of {', '.join(map(str, filter(None, values)))}"
+        case {"minimum": least, "maximum": most}:
+            return f"an integer from {least} to {most}"
+        case {"type": "boolean"}:
+            return "true or false"
+        case {"type": "string"}:
+            return "a string"
+        case _:
+            return "an object"
+
+
+def invalid_field(field: str, expected: str, value: Any, where: str = "") -> Refusal:
+    """Return the error of a field that is not as expected, with its value if it is short."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null or nothing"}
+    shown = names.get(type(value), type(value).__name__)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        shown = str(value)[:40]
+    elif isinstance(value, str) and len(value) <= 40:
+        shown = repr(value)
+    elif isinstance(value, list):
+        shown = f"a list of {len(value)} items" if value else "an empty list"
+    return Refusal(Reason.INVALID, f"{field}: expected {expected}, found {shown}{where}")
+
+
+def encode_json(value: Any) -> bytes:
+    """Return JSON of values and NumPy arrays."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _groups(items: Any) -> Iterator[Any]:
-    """Split a list, array or iterator into groups of at most `_BLOCK` values, or of one item."""
-    if isinstance(items, np.ndarray) and items.ndim == 1:
-        yield from (items[start : start + _BLOCK] for start in range(0, len(items), _BLOCK))
-        return
-    group: list[Any] = []
-    total = 0
-    for item in items:
-        size = _size(item)
-        if group and total + size > _BLOCK:
-            yield group
-            group, total = [], 0
-        group.append(item)
-        total += size
-    if group:
-        yield group
+def json_list(items: Iterable[Any], size: int) -> Any:
+    """Write a long list to JSON, in blocks between which other threads run.
+
+    Args:
+        items: the items, or an array.
+        size: about the number of values in an item.
+
+    Returns:
+        JSON for a value of `encode_json`.
+    """
+    step = max(1, _BLOCK // max(1, size))
+    if isinstance(items, np.ndarray):
+        blocks = (items[start : start + step] for start in range(0, len(items), step))
+    else:
+        following = iter(items)
+        blocks = iter(lambda: list(itertools.islice(following, step)), [])
+    return orjson.Fragment(b"[%s]" % b",".join(encode_json(block)[1:-1] for block in blocks))
 
 
-def _size(value: Any) -> int:
-    """Return about the number of values to write; not the whole number once it is over `_BLOCK`."""
-    if isinstance(value, np.ndarray):
-        return value.size
-    if isinstance(value, Iterator):
-        return _BLOCK + 1
-    if not isinstance(value, list | tuple | dict):
-        return 1 + len(value) // 16 if isinstance(value, str | bytes) else 1
-    total = 1
-    for item in value.values() if isinstance(value, dict) else value:
-        total += _size(item)
-        if total > _BLOCK:
-            break
-    return total
-
-
-class Turns:
+class SmallestFirst:
     """A thread that does one piece of work at a time, the smallest first, so that large ones do not delay small ones.
 
     Args:
@@ -159,37 +180,29 @@ class Turns:
     """
 
     def __init__(self, name: str):
-        self._thread = ThreadPoolExecutor(1, name)
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._number = 0
-        self._busy = False
+        self._waiting: queue.PriorityQueue[tuple[float, int, Future[Any], Callable[[], Any] | None]]
+        self._waiting = queue.PriorityQueue()
+        self._numbers = itertools.count()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def run(self, size: int, function: Callable[[], _T]) -> _T:
         """Run a function in the thread, before the larger ones that wait."""
-        if self._busy:
-            turn = asyncio.get_running_loop().create_future()
-            self._number += 1
-            heapq.heappush(self._waiting, (size, self._number, turn))
-            try:
-                await turn  # whoever ends hands its turn over: `_busy` stays true
-            except asyncio.CancelledError:
-                if not turn.cancelled():
-                    self._hand_over()
-                raise
-        self._busy = True
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, function)
-        finally:
-            self._hand_over()
+        future: Future[_T] = Future()
+        self._waiting.put((size, next(self._numbers), future, function))
+        return await asyncio.wrap_future(future)
 
-    def _hand_over(self) -> None:
-        while self._waiting:
-            turn = heapq.heappop(self._waiting)[2]
-            if not turn.done():  # a request that was cancelled waits no more
-                turn.set_result(None)
+    def _work(self) -> None:
+        while True:
+            _, _, future, function = self._waiting.get()
+            if function is None:
                 return
-        self._busy = False
+            if future.set_running_or_notify_cancel():  # a request that was cancelled waits no more
+                try:
+                    future.set_result(function())
+                except Exception as error:
+                    future.set_exception(error)
+            del future, function  # which hold a body until the next one comes
 
     def close(self) -> None:
-        """End the thread, after what it does."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End the thread, after what waits."""
+        self._waiting.put((math.inf, next(self._numbers), Future(), None))

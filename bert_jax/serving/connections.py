@@ -89,7 +89,6 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back the connection's place, and tell the request that is being answered."""
         self.pool.remove(self)
-        self.pool.closed()
         super().connection_lost(exc)
         self.pipeline.clear()
         if self._answered is not None:  # not the last of pipelined requests, which is the one that uvicorn tells

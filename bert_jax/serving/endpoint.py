@@ -5,17 +5,17 @@ import hmac
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
-import orjson
 from starlette.types import Message, Receive, Scope, Send
 
 from bert_jax.serving.batching import Row
-from bert_jax.serving.bodies import SMALL, count_values, is_small, json_pieces, most_counts, parse_body
+from bert_jax.serving.bodies import SMALL, count_values, encode_json, most_counts, read_body
 from bert_jax.serving.logs import log_event
 from bert_jax.serving.models import ServedModel
-from bert_jax.serving.refusals import Reason, Refusal, Shaped
+from bert_jax.serving.refusals import Reason, Refusal, error_shape
 from bert_jax.serving.service import Service
 
 _CLOSED = 499  # status in logs and metrics of a request whose client closed the connection
@@ -24,6 +24,7 @@ _MOST_MESSAGE = 500  # characters of an error, which may quote what a client sen
 _PIECE = 64 << 10  # bytes of an answer that are handed to the connection at a time
 
 _T = TypeVar("_T")
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 Handler = Callable[["Call"], Awaitable[Any]]
 
 
@@ -63,36 +64,36 @@ class Call:
             raise Refusal(Reason.TOO_LARGE, f"expected a body of at most {limit} bytes, found more")
         self._data = data
 
-    async def request(self, reader: Callable[[dict[str, Any]], _T]) -> _T:
-        """Parse the body, and return what a function reads from it: both in a thread unless the body is small.
+    async def request(self, kind: type[_Body], reader: Callable[["Call", _Body], _T]) -> tuple[_Body, _T]:
+        """Parse the body, and return it with what a function makes of it: both in a thread unless the body is small.
 
         Args:
-            reader: function of the JSON object that checks its fields; it raises `Refusal`.
+            kind: the `msgspec.Struct` of the body.
+            reader: function of this call and the body; it raises `Refusal`.
 
         Raises:
-            Refusal: the body is no JSON object, or has too many values; or as `reader` does.
+            Refusal: the body is not of this kind, or has too many values; or as `reader` does.
         """
         data, self._data = self._data, b""
+
+        def read() -> tuple[_Body, _T]:
+            body = read_body(data, kind)
+            return body, reader(self, body)
+
         if len(data) <= SMALL:
-            return reader(parse_body(data))
+            return read()
         reading, most = self.service.reading, most_counts(self.service.settings)
-
-        def parse() -> _T:
-            return reader(parse_body(data))
-
         counts = await reading.run(len(data), lambda: count_values(data, most))
         self._hold(counts.memory(data))
-        return await reading.run(len(data), parse)
+        return await reading.run(len(data), read)
+
+    def truncates(self, truncate: bool | None) -> bool:
+        """Return whether long texts are cut: as the request says, else as the server is set."""
+        return self.service.settings.auto_truncate if truncate is None else truncate
 
     async def compute(self, size: int, function: Callable[[], _T]) -> _T:
         """Run a function that makes an answer of `size` values: in a thread unless it is small."""
         return function() if size <= SMALL else await self.service.writing.run(size, function)
-
-    async def written(self, answer: Any) -> bytes:
-        """Return an answer as JSON, written in a thread unless it is small. `bytes` are JSON already."""
-        if isinstance(answer, bytes):
-            return answer
-        return await self.compute(0 if is_small(answer) else SMALL + 1, lambda: b"".join(json_pieces(answer)))
 
     async def _read(self, limit: int, declared: int) -> bytes | None:
         """Return the body; None if it is over the limit, after up to `_DISCARDED` times the limit was discarded."""
@@ -140,26 +141,36 @@ class Call:
             pass
 
 
-class Endpoint:
-    """A route that takes a JSON object (POST) or nothing (GET), and answers with JSON.
+class Api(NamedTuple):
+    """A route.
 
-    Args:
-        service: what the routes share.
-        route: the path of the route, for metrics and logs.
-        handler: function of a `Call` that returns what to answer: JSON values, NumPy arrays, or `bytes` of JSON.
-        shape: function that gives an error its status and body.
+    Attributes:
+        method: POST, with a JSON object, or GET.
+        path: its path, also for metrics, logs and the shape of its errors.
+        handler: function of a `Call` that returns what to answer: JSON, or a small value to write as such.
+        summary: what it does, for /openapi.json.
+        schema: name of its answer in `openapi.ANSWERS`.
         public: whether no API key is needed, and the route answers before the server is ready.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        route: str,
-        handler: Handler,
-        shape: Callable[[Refusal], Shaped],
-        public: bool = False,
-    ):
-        self._service, self._route, self._handler, self._shape, self._public = service, route, handler, shape, public
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    schema: str
+    public: bool = False
+
+
+class Endpoint:
+    """A route as an ASGI application.
+
+    Args:
+        service: what the routes share.
+        api: the route.
+    """
+
+    def __init__(self, service: Service, api: Api):
+        self._service, self._api = service, api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -170,14 +181,15 @@ class Endpoint:
         service.in_flight += 1
         refusal: Refusal | None = None
         try:
-            status, data = 200, await call.written(await self._answer(call, scope["method"], headers))
-        except Refusal as found:  # without its traceback, whose frames hold the body
-            refusal = Refusal(found.reason, found.message[:_MOST_MESSAGE], found.retry_after)
+            answer = await self._answer(call, headers)
+            status, data = 200, answer if isinstance(answer, bytes) else encode_json(answer)
+        except Refusal as error:  # without its traceback, whose frames hold the body
+            refusal = Refusal(error.reason, error.message[:_MOST_MESSAGE], error.retry_after)
         except ConnectionError:
             self._finish(call, _CLOSED, started, "the client closed the connection")
             return
         except Exception as error:
-            log_event("error", route=self._route, error="".join(traceback.format_exception(error))[-2000:])
+            log_event("error", route=self._api.path, error="".join(traceback.format_exception(error))[-2000:])
             refusal = Refusal(
                 Reason.BACKEND, "expected an answer, found a bug of the server; its log has the traceback"
             )
@@ -185,8 +197,8 @@ class Endpoint:
             service.in_flight -= 1
             call.release()
         if refusal is not None:
-            status, body = self._shape(refusal)
-            data = orjson.dumps(body)
+            status, body = error_shape(self._api.path)(refusal)
+            data = encode_json(body)
             if refusal.retry_after is not None:
                 more["retry-after"] = str(refusal.retry_after)
             if refusal.reason in (Reason.SLOW_BODY, Reason.TOO_LARGE):
@@ -198,9 +210,9 @@ class Endpoint:
         await self._send(send, status, data, more)
         self._finish(call, status, started, refusal.message if refusal else None)
 
-    async def _answer(self, call: Call, method: str, headers: dict[bytes, bytes]) -> Any:
+    async def _answer(self, call: Call, headers: dict[bytes, bytes]) -> Any:
         service = self._service
-        if not self._public:
+        if not self._api.public:
             check_key(service.settings.api_key, headers)
             service.check_ready()
             if service.in_flight > service.settings.max_concurrent_requests:
@@ -208,9 +220,9 @@ class Endpoint:
                 raise Refusal(
                     Reason.OVERLOADED, f"the server is overloaded: expected at most {most} requests at a time", 1
                 )
-        if method == "POST":
+        if self._api.method == "POST":
             await call.read(headers)
-        return await self._handler(call)
+        return await self._api.handler(call)
 
     async def _send(self, send: Send, status: int, data: bytes, more: dict[str, str]) -> None:
         """Send JSON, as fast as the client reads it.
@@ -241,14 +253,14 @@ class Endpoint:
 
     def _finish(self, call: Call, status: int, started: float, error: str | None) -> None:
         seconds = time.perf_counter() - started
-        self._service.metrics.request(self._route, status, seconds)
-        if self._service.settings.log_requests and not self._public:
-            log_event("request", route=self._route, status=status, seconds=seconds, model=call.model,
+        self._service.metrics.request(self._api.path, status, seconds)
+        if self._service.settings.log_requests and not self._api.public:
+            log_event("request", route=self._api.path, status=status, seconds=seconds, model=call.model,
                       texts=call.texts or None, tokens=call.tokens or None, error=error)  # fmt: skip
 
 
 def check_key(expected: str, headers: dict[bytes, bytes]) -> None:
     """Raise `Refusal` when a request does not carry the API key."""
-    given = headers.get(b"authorization", b"")
-    if expected and not hmac.compare_digest(given, f"Bearer {expected}".encode()):
+    authorization = headers.get(b"authorization", b"")
+    if expected and not hmac.compare_digest(authorization, f"Bearer {expected}".encode()):
         raise Refusal(Reason.UNAUTHORIZED, "expected the API key as Authorization: Bearer KEY, found none or another")

@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.text_settings import TextSettings
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError
 from bert_jax.serving.batching import Row
 from bert_jax.serving.scheduler import Backend
 from bert_jax.serving.tasks import TASK_OF_HEAD, ServedTask
@@ -77,8 +76,8 @@ class ServedModel:
         rows = []
         for number, ids in enumerate(texts):
             if not ids or min(ids) < 0 or max(ids) >= vocab_size:
-                found = next((str(i) for i in ids if not 0 <= i < vocab_size), "none")
-                raise InputError(f"text {number}: expected token ids 0 to {vocab_size - 1}, found {found}")
+                invalid = next((str(i) for i in ids if not 0 <= i < vocab_size), "none")
+                raise InputError(f"text {number}: expected token ids 0 to {vocab_size - 1}, found {invalid}")
             if len(ids) > room and not truncate:
                 raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
             kept = list(ids[-room:] if self.tokenizer.truncation_side == "left" else ids[:room])
@@ -123,7 +122,7 @@ def open_jax_model(
     loaded = load_model(path, "sentence_embedding" if head == "encoder" else head, dtype)
     if loaded.missing:
         raise InputError(f"{path}: {task.value} needs a trained {task.head} head, found none ({loaded.missing[0]})")
-    model = pipeline(task.pipeline, loaded).model
+    model = pipeline(task.value, loaded).model
     config, settings = model.config, model.settings
     if task is ServedTask.EMBED:  # the routes normalize, as a request may ask for vectors of any length
         skip = settings.pooling_skip(model.tokenizer, settings.prompt(), model.max_length)
@@ -143,13 +142,13 @@ def model_names(paths: Sequence[str], names: Sequence[str]) -> list[str]:
     """
     if names and len(names) != len(paths):
         raise InputError(f"--name: expected one per model or none, found {len(names)} for {len(paths)} models")
-    found = list(names) or [_last_part(path) for path in paths]
-    for name in found:
-        if found.count(name) > 1:
+    all_names = list(names) or [_last_part(path) for path in paths]
+    for name in all_names:
+        if all_names.count(name) > 1:
             raise InputError(f"--name: expected a name of its own for each model, found {name!r} twice")
         if not name or "/" in name or not name.isprintable():
             raise InputError(f"--name: expected printable characters without a slash, found {name!r}")
-    return found
+    return all_names
 
 
 def _last_part(path: str) -> str:
@@ -158,24 +157,3 @@ def _last_part(path: str) -> str:
     if len(parts) > 1 and parts[-1] == "model":
         parts.pop()
     return parts[-1] if parts else "model"
-
-
-def find_model(models: dict[str, ServedModel], name: Any, tasks: Sequence[ServedTask]) -> ServedModel:
-    """Return the model that a request names, or the first with one of the tasks if it names none.
-
-    Raises:
-        LookupError: there is no model of this name; the message says which there are.
-        InputError: the model's task is another one.
-    """
-    wanted = " or ".join(task.value for task in tasks)
-    if name is None:
-        model = next((model for model in models.values() if model.task in tasks), None)
-        if model is None:
-            raise InputError(f"expected a server with a model for {wanted}, found none")
-        return model
-    model = models.get(name) if isinstance(name, str) else None
-    if model is None:
-        raise LookupError(f"model {name!r} is not known{did_you_mean(str(name), models)}")
-    if model.task not in tasks:
-        raise InputError(f"model {name!r}: expected a model for {wanted}, found one for {model.task.value}")
-    return model

@@ -1,44 +1,64 @@
 """OpenAI's API: `/v1/embeddings` and `/v1/models`."""
 
 import base64
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
-from bert_jax.serving import answers, fields
+from bert_jax.serving.answers import TaskOutputs, TextRequest, TextRoute
+from bert_jax.serving.bodies import json_list
+from bert_jax.serving.body_fields import Dimensions, ModelName, TextsOrIds, split_ids
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.tasks import ServedTask
 
 
-async def answer_embeddings(call: Call) -> dict[str, Any]:
-    """Answer `POST /v1/embeddings`; `prompt_name`, as of TEI, is an addition to OpenAI's fields."""
+class EmbeddingsRequest(msgspec.Struct):
+    """The body of `/v1/embeddings`; `prompt_name`, as of TEI, is an addition to OpenAI's fields."""
 
-    def read(body: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        texts, ids, _ = fields.texts_or_ids(body.get("input"), "input")
-        encoding = fields.choice(body, "encoding_format", ("float", "base64"), "float")
-        dimensions = fields.integer(body, "dimensions", 1, 1 << 20)
-        model = call.service.model(body.get("model"), ServedTask.EMBED)
-        prompt = fields.string(body, "prompt_name")
-        request = {"model": model, "texts": texts, "ids": ids, "prompt_name": prompt, "dimensions": dimensions}
-        return request, encoding
+    input: TextsOrIds
+    model: ModelName = None
+    encoding_format: Literal["float", "base64"] | None = "float"
+    dimensions: Dimensions = None
+    prompt_name: str | None = None
 
-    request, encoding = await call.request(read)
-    vectors = await answers.embed(call, **request, truncate=call.service.settings.auto_truncate)
 
-    def encode() -> list[dict[str, Any]]:
-        return [
-            {"object": "embedding", "index": number, "embedding": _base64(vector) if encoding == "base64" else vector}
-            for number, vector in enumerate(vectors)
-        ]
+def _read_embeddings(call: Call, body: EmbeddingsRequest) -> TextRequest:
+    return TextRequest(
+        model=call.service.model(body.model, ServedTask.EMBED),
+        truncate=call.service.settings.auto_truncate,
+        prompt_name=body.prompt_name,
+        dimensions=body.dimensions,
+        **split_ids(body.input, "input"),
+    )
 
-    data = await call.compute(vectors.size, encode)
-    usage = {"prompt_tokens": call.tokens, "total_tokens": call.tokens}
-    return {"object": "list", "data": data, "model": request["model"].name, "usage": usage}
+
+def _write_embeddings(
+    call: Call, body: EmbeddingsRequest, request: TextRequest, outputs: TaskOutputs
+) -> dict[str, Any]:
+    vectors = outputs["embedding"]
+    encode = _base64 if body.encoding_format == "base64" else np.asarray
+    data = ({"object": "embedding", "index": i, "embedding": encode(vector)} for i, vector in enumerate(vectors))
+    return {
+        "object": "list",
+        "data": json_list(data, vectors.shape[1]),
+        "model": request.model.name,
+        "usage": {"prompt_tokens": call.tokens, "total_tokens": call.tokens},
+    }
 
 
 def _base64(vector: np.ndarray) -> str:
     """Return the little-endian float32 numbers of a vector in base64, as OpenAI's clients read them."""
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+EMBEDDINGS = TextRoute(
+    EmbeddingsRequest,
+    lambda model: model.task is ServedTask.EMBED,
+    _read_embeddings,
+    _write_embeddings,
+    lambda model: {"model": model.name, "input": ["a cat on a mat", "a kitten on a rug"]},
+)
 
 
 async def answer_models(call: Call) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """Hosts and origins: which names the server answers to, and which browser pages may send requests to it."""
 
+import fnmatch
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bert_jax.errors import InputError, printable
+from bert_jax.serving.bodies import encode_json
 from bert_jax.serving.refusals import Reason, Refusal, error_shape
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -59,29 +60,18 @@ class AllowedHosts:
     """
 
     def __init__(self, listen: str, more: Sequence[str] = ()):
-        self._names, self._suffixes = set(_LOCAL), tuple(_suffixes(more))
-        self._any = "*" in more
-        self._names.update(host for name in more if (host := normalized_host(name.strip("[]"))) is not None)
         self._any_address = listen in ("", "0.0.0.0") or normalized_host(listen) == "::"
-        if self._any_address:
-            self._names.add(socket.gethostname().lower())
-        elif (host := normalized_host(listen)) is not None:
-            self._names.add(host)
+        self._patterns = [*_LOCAL, socket.gethostname().lower() if self._any_address else normalized_host(listen) or ""]
+        for name in more:
+            host = normalized_host(name.strip("[]"))
+            if host is None or not _PATTERN.fullmatch(name.strip("[]").lower()):
+                raise InputError(f"allowed_hosts: expected names without port, *.DOMAIN or *, found {name!r}")
+            self._patterns.append(host)
 
     def __contains__(self, host: str) -> bool:
-        if self._any or host in self._names or host.endswith(self._suffixes):
+        if any(fnmatch.fnmatchcase(host, pattern) for pattern in self._patterns):
             return True
         return self._any_address and _is_address(host)
-
-
-def _suffixes(names: Iterable[str]) -> Iterable[str]:
-    """Yield `.example.com` for `*.example.com`. Raises InputError for a malformed name."""
-    for name in names:
-        host = name.strip("[]").lower()
-        if not _PATTERN.fullmatch(host) or (":" in host and normalized_host(host) is None):
-            raise InputError(f"allowed_hosts: expected names without port, *.DOMAIN or *, found {name!r}")
-        if name.startswith("*."):
-            yield name[1:].lower()
 
 
 def _is_address(host: str) -> bool:
@@ -96,8 +86,11 @@ def check_origins(origins: Sequence[str]) -> None:
     """Raise InputError for an origin that is not `scheme://host[:port]`."""
     for origin in origins:
         parts = urlsplit(origin)
-        whole = f"{parts.scheme}://{parts.netloc}"
-        if parts.scheme not in _PORTS or origin != whole or not read_authority(parts.netloc):
+        if (
+            parts.scheme not in _PORTS
+            or origin != f"{parts.scheme}://{parts.netloc}"
+            or not read_authority(parts.netloc)
+        ):
             raise InputError(f"allowed_origins: expected http://HOST:PORT or https://HOST, found {origin!r}")
 
 
@@ -119,7 +112,7 @@ class OriginGuard:
             self._check_origin(scope, host)
         except Refusal as refusal:
             body = error_shape(scope["path"])(refusal)[1]
-            answer = Response(orjson.dumps(body), refusal.reason.value, {"connection": "close"}, "application/json")
+            answer = Response(encode_json(body), refusal.reason.value, {"connection": "close"}, "application/json")
             await answer(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -147,11 +140,9 @@ class OriginGuard:
         origins = _values(scope, b"origin")
         if origins:
             if len(origins) > 1 or not (origins[0] in self._origins or _same_origin(origins[0], host)):
-                found = ", ".join(map(_shown, origins))
-                raise Refusal(
-                    Reason.FORBIDDEN,
-                    f"Origin: expected the server's own page, found {found}; --allowed-origins adds origins",
-                )
+                shown = ", ".join(map(_shown, origins))
+                message = f"Origin: expected the server's own page, found {shown}; --allowed-origins adds origins"
+                raise Refusal(Reason.FORBIDDEN, message)
             return
         sites = _values(scope, b"sec-fetch-site")
         if set(sites) <= {"none", "same-origin"} or _is_navigation(scope):

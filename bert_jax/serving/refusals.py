@@ -1,6 +1,7 @@
 """`Refusal`: why a request is not answered, and its status and body in the shape of each API."""
 
 import enum
+from collections.abc import Callable
 from typing import Any
 
 
@@ -58,35 +59,32 @@ _OPENAI_TYPES = {
 
 
 def tei_error(refusal: Refusal) -> Shaped:
-    """Return status and body as text-embeddings-inference does (`ErrorResponse` of its OpenAPI schema)."""
     status = 422 if refusal.reason is Reason.INVALID else 424 if refusal.reason is Reason.BACKEND else None
     kind = _TEI_TYPES.get(refusal.reason, "Validation")
     return status or refusal.reason.value, {"error": refusal.message, "error_type": kind}
 
 
 def rerank_error(refusal: Refusal) -> Shaped:
-    """Return status and body for rerank routes: TEI's fields, and `message` and `detail` for clients of Cohere and
-    Jina."""
     status, body = tei_error(refusal)
-    return status, body | {"message": refusal.message, "detail": refusal.message}
+    return status, {**body, "message": refusal.message, "detail": refusal.message}
 
 
 def openai_error(refusal: Refusal) -> Shaped:
-    """Return status and body as OpenAI's API does."""
-    status = 400 if refusal.reason in (Reason.TOKENIZER, Reason.WRONG_MODEL) else refusal.reason.value
     kind = _OPENAI_TYPES.get(refusal.reason, "invalid_request_error")
     code = "model_not_found" if refusal.reason is Reason.NOT_FOUND else None
-    return status, {"error": {"message": refusal.message, "type": kind, "param": None, "code": code}}
+    return _status(refusal), {"error": {"message": refusal.message, "type": kind, "param": None, "code": code}}
 
 
-def open_inference_error(refusal: Refusal) -> Shaped:
-    """Return status and body as the Open Inference Protocol v2 does."""
-    status = 400 if refusal.reason in (Reason.TOKENIZER, Reason.WRONG_MODEL) else refusal.reason.value
-    return status, {"error": refusal.message}
+def infer_error(refusal: Refusal) -> Shaped:
+    return _status(refusal), {"error": refusal.message}
 
 
-def error_shape(path: str) -> Any:
-    """Return the function that shapes the errors of a path."""
+def _status(refusal: Refusal) -> int:
+    return 400 if refusal.reason in (Reason.TOKENIZER, Reason.WRONG_MODEL) else refusal.reason.value
+
+
+def error_shape(path: str) -> Callable[[Refusal], Shaped]:
+    """Return the function that gives the errors of a path their status and body, as the API of the path does."""
     if path.endswith("/rerank"):
         return rerank_error
-    return openai_error if path.startswith("/v1/") else open_inference_error if path.startswith("/v2") else tei_error
+    return openai_error if path.startswith("/v1/") else infer_error if path.startswith("/v2") else tei_error

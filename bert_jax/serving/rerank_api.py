@@ -1,93 +1,98 @@
 """`/rerank` in the shape of text-embeddings-inference (`texts`), and in that of Cohere and Jina (`documents`)."""
 
+import dataclasses
 import uuid
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
-from bert_jax.serving import answers, fields
+from bert_jax.inference.scoring import match_output
+from bert_jax.serving.answers import TaskOutputs, TextRequest, TextRoute
+from bert_jax.serving.body_fields import ModelName, Strings
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal
-from bert_jax.serving.service import Service
 from bert_jax.serving.tasks import ServedTask
 
 
-class _Request(NamedTuple):
-    """What a body asks for; `cohere` is whether it has the shape of Cohere and Jina."""
+class RerankDocument(msgspec.Struct):
+    """A document of Cohere's API."""
 
-    cohere: bool
+    text: str
+
+
+_Documents = Annotated[
+    list[str | RerankDocument], msgspec.Meta(min_length=1, description="a list of strings or of documents with a text")
+]
+
+
+class RerankRequest(msgspec.Struct):
+    """The body of `/rerank`: `texts` with TEI's options, or `documents` with those of Cohere and Jina."""
+
     query: str
-    texts: list[str]
-    with_text: bool
-    raw: bool
-    truncate: bool
-    top_n: int | None
-    model: ServedModel
+    model: ModelName = None
+    texts: Strings | None = None
+    raw_scores: bool | None = None
+    return_text: bool | None = None
+    truncate: bool | None = None
+    documents: _Documents | None = None
+    top_n: Annotated[int, msgspec.Meta(ge=1, le=1 << 30)] | None = None
+    return_documents: bool | None = None
 
 
-async def answer_rerank(call: Call) -> Any:
-    """Answer `POST /rerank`; the field `texts` or `documents` says in which shape."""
-    request = await call.request(lambda body: _read(call.service, body))
-    scores = await answers.relevance(
-        call, request.model, request.query, request.texts, truncate=request.truncate, raw=request.raw
-    )
-    order = np.argsort(-scores, kind="stable")[: request.top_n].tolist()
-    return _cohere(call, request, scores, order) if request.cohere else _tei(request, scores, order)
+def _reranks(model: ServedModel) -> bool:
+    return model.task is ServedTask.CLASSIFY and model.config.num_labels <= 2
 
 
-def _read(service: Service, body: dict[str, Any]) -> _Request:
-    if ("texts" in body) == ("documents" in body):
+def _read(call: Call, body: RerankRequest) -> TextRequest:
+    service = call.service
+    if (body.texts is None) == (body.documents is None):
         raise Refusal(Reason.INVALID, "expected the field texts or the field documents, found both or none")
-    if cohere := "documents" in body:
-        texts, raw, truncate = _documents(body["documents"]), False, True  # both APIs cut long documents
-        top_n = fields.integer(body, "top_n", 1, 1 << 30)
-        with_text = fields.flag(body, "return_documents", False)
-    else:
-        texts, with_text = fields.texts(body["texts"], "texts"), fields.flag(body, "return_text", False)
-        raw, top_n = fields.flag(body, "raw_scores", False), None
-        truncate = fields.flag(body, "truncate", service.settings.auto_truncate)
-    model = service.model(_model_name(service, body), ServedTask.CLASSIFY)
-    return _Request(cohere, _query(body), texts, with_text, raw, truncate, top_n, model)
+    first = next((model.name for model in service.models.values() if _reranks(model)), None)
+    model = service.model(first if body.model is None else body.model, ServedTask.CLASSIFY)
+    if (size := model.config.num_labels) > 2:
+        raise Refusal(Reason.WRONG_MODEL, f"model {model.name!r}: expected one output or two to rerank, found {size}")
+    documents = body.texts or [item if isinstance(item, str) else item.text for item in body.documents or ()]
+    return TextRequest(
+        model=model,
+        texts=[body.query] * len(documents),
+        seconds=documents,
+        raw=body.texts is not None and bool(body.raw_scores),
+        truncate=body.texts is None or call.truncates(body.truncate),  # Cohere and Jina cut long documents
+    )
 
 
-def _model_name(service: Service, body: dict[str, Any]) -> Any:
-    """Return the name of the model; if the request has none, that of the first that has one output or two."""
-    reranks = (m.name for m in service.models.values() if m.task is ServedTask.CLASSIFY and m.config.num_labels <= 2)
-    name = body.get("model")
-    return next(reranks, None) if name is None else name
-
-
-def _tei(request: _Request, scores: np.ndarray, order: list[int]) -> list[dict[str, Any]]:
-    found = [{"index": i, "score": scores[i]} for i in order]
-    return [rank | {"text": request.texts[rank["index"]]} for rank in found] if request.with_text else found
-
-
-def _cohere(call: Call, request: _Request, scores: np.ndarray, order: list[int]) -> dict[str, Any]:
+def _write(call: Call, body: RerankRequest, request: TextRequest, outputs: TaskOutputs) -> Any:
+    """Write the relevance of documents: the score of a model's only output, or of one of two."""
+    scores = outputs["scores"][:, match_output(request.model.config)]
+    order = np.argsort(-scores, kind="stable").tolist()
+    if body.texts is not None:
+        ranks = [{"index": i, "score": scores[i]} for i in order]
+        return [rank | {"text": body.texts[rank["index"]]} for rank in ranks] if body.return_text else ranks
     results: list[dict[str, Any]] = []
-    for i in order:
-        document = {"document": {"text": request.texts[i]}} if request.with_text else {}
+    for i in order[: body.top_n]:
+        document = {"document": {"text": request.seconds[i]}} if body.return_documents else {}
         results.append({"index": i, "relevance_score": scores[i], **document})
-    tokens = {"input_tokens": call.tokens}
     return {
         "id": str(uuid.uuid4()),
         "object": "list",
         "model": request.model.name,
         "results": results,
         "usage": {"total_tokens": call.tokens, "prompt_tokens": call.tokens},
-        "meta": {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}, "tokens": tokens},
+        "meta": {
+            "api_version": {"version": "2"},
+            "billed_units": {"search_units": 1},
+            "tokens": {"input_tokens": call.tokens},
+        },
     }
 
 
-def _query(body: dict[str, Any]) -> str:
-    query = fields.string(body, "query")
-    if query is None:
-        raise fields.wrong("query", "a string", None)
-    return query
+def _example(field: str, **options: Any) -> Callable[[ServedModel], dict[str, Any]]:
+    documents = ["cats sleep curled up", "taxes are due in May"]
+    return lambda model: {"model": model.name, "query": "how do cats sleep?", field: documents, **options}
 
 
-def _documents(value: Any) -> list[str]:
-    """Return documents, which are strings or objects with a field `text`."""
-    if isinstance(value, list):
-        value = [item["text"] if isinstance(item, dict) and "text" in item else item for item in value]
-    return fields.texts(value, "documents")
+RERANK = TextRoute(RerankRequest, _reranks, _read, _write, _example("texts"))
+RERANK_DOCUMENTS = dataclasses.replace(RERANK, example=_example("documents", top_n=1))

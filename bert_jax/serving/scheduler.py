@@ -78,8 +78,10 @@ class Scheduler:
         self, backends: dict[str, list[Backend]], observe: Callable[[str, RowBatch, int, float], None] = lambda *_: None
     ):
         self._backends = backends
-        self._queues = {name: Queue(found[0].shapes, found[0].batch_invariant, found[0].brief_tokens)
-                        for name, found in backends.items()}  # fmt: skip
+        self._queues = {
+            name: Queue(backend.shapes, backend.batch_invariant, backend.brief_tokens)
+            for name, (backend, *_) in backends.items()
+        }
         self._observe = observe
         self._changed = threading.Condition()
         self._short_at = -math.inf  # time of the newest short request
@@ -162,7 +164,7 @@ class Scheduler:
                 started = time.monotonic()
                 rows = [item.submission.rows[item.number] for item in batch.rows]
                 padding = backend.padding(rows, batch.shape)
-                begun.append(_Begun(model, batch, started, padding, self._begin(backend, rows, batch.shape)))
+                begun.append(_Begun(model, batch, started, padding, _begin(backend, rows, batch.shape)))
                 ahead = 0 if brief else backend.ahead
             while len(begun) > ahead:
                 finished = self._finish(begun.popleft(), finished)
@@ -173,8 +175,8 @@ class Scheduler:
                 backend.warm(shape)
 
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // self._devices)) as threads:
-            found = [backends[device] for backends in self._backends.values()]
-            for done in [threads.submit(warm, backend, shape) for backend in found for shape in backend.shapes]:
+            backends = [backends[device] for backends in self._backends.values()]
+            for done in [threads.submit(warm, backend, shape) for backend in backends for shape in backend.shapes]:
                 done.result()
         if not self._stopping:
             with self._changed:
@@ -198,21 +200,17 @@ class Scheduler:
                     return "", None, False
                 self._changed.wait()
 
-    def _begin(self, backend: Backend, rows: list[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
-        try:
-            return backend.begin(rows, shape)
-        except Exception as error:
-            return _raising(error)
-
     def _finish(self, begun: _Begun, before: float) -> float:
         """Fetch the outputs of a batch and resolve the requests that are complete; return the time."""
         error: Exception | None = None
         outputs: Sequence[Any] = [None] * len(begun.batch.rows)
         try:
             outputs = begun.fetch()
-        except Exception as found:
-            _log.error("%s: a batch of %s failed: %s: %s", begun.model, begun.batch.shape, type(found).__name__, found)
-            error = found
+        except Exception as failure:
+            _log.error(
+                "%s: a batch of %s failed: %s: %s", begun.model, begun.batch.shape, type(failure).__name__, failure
+            )
+            error = failure
         now = time.monotonic()
         seconds = now - max(begun.started, before)
         with self._changed:
@@ -236,9 +234,15 @@ class Scheduler:
         return now
 
 
-def _raising(error: Exception) -> Callable[[], list[np.ndarray]]:
+def _begin(backend: Backend, rows: list[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
+    """Begin a batch; an error is raised when its outputs are fetched."""
+    try:
+        return backend.begin(rows, shape)
+    except Exception as error:
+        failure = error
+
     def fetch() -> list[np.ndarray]:
-        raise error
+        raise failure
 
     return fetch
 

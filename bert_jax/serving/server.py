@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 
 import uvicorn
+import uvloop
 
 from bert_jax.errors import InputError
 from bert_jax.serving.app import build_app
-from bert_jax.serving.connection_pool import ConnectionPool, Listener
+from bert_jax.serving.connection_pool import ConnectionPool
 from bert_jax.serving.connections import protocol_class
 from bert_jax.serving.logs import log_event
 from bert_jax.serving.models import ServedModel
@@ -23,22 +24,7 @@ _POLL = 0.05  # seconds between checks for the end of the warm-up
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, whose signals `serve` handles, and which accepts no more connections than it has room for."""
-
-    def __init__(self, config: uvicorn.Config, pool: ConnectionPool):
-        super().__init__(config)
-        self._pool = pool
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen to the port."""
-
-        def protocol() -> asyncio.Protocol:
-            return self.config.http_protocol_class(  # type: ignore[call-arg, return-value]
-                config=self.config, server_state=self.server_state, app_state={}
-            )
-
-        self.servers = [Listener(port, self._pool, protocol) for port in sockets or []]  # type: ignore[misc]
-        self.started = True
+    """uvicorn's server, whose signals `serve` handles."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -61,7 +47,7 @@ def serve(models: Sequence[ServedModel], settings: ServerSettings | None = None)
     settings = settings or ServerSettings()
     listener = open_port(settings)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_signal(models, settings, listener))
     finally:
         listener.close()
@@ -80,15 +66,6 @@ async def _until_signal(models: Sequence[ServedModel], settings: ServerSettings,
     for number in signals:
         loop.add_signal_handler(number, handle)
     await run_server(models, settings, listener, stop)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the constructor of uvloop's event loop where it is installed; None = asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:  # no build for this platform
-        return None
-    return uvloop.new_event_loop
 
 
 def open_port(settings: ServerSettings) -> socket.socket:
@@ -110,6 +87,9 @@ async def run_server(
     models: Sequence[ServedModel], settings: ServerSettings, listener: socket.socket, stop: asyncio.Event
 ) -> None:
     """Serve models in the running event loop until `stop` is set, then answer what was accepted.
+
+    uvloop accepts one connection at a time, so that the pool makes room before file descriptors run out; asyncio's own
+    loop accepts all that wait.
 
     Args:
         models: the models, whose names differ.
@@ -135,7 +115,7 @@ async def run_server(
         timeout_graceful_shutdown=max(1, round(settings.stop_timeout)),
         backlog=_BACKLOG,
     )
-    server = _Server(config, pool)
+    server = _Server(config)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     host, port = listener.getsockname()[:2]
@@ -143,12 +123,14 @@ async def run_server(
     service.scheduler.start()
     warming = asyncio.create_task(_warmed(service, stop))
     stopping = asyncio.create_task(_stopped(service, server, stop))
+    sweeping = asyncio.create_task(pool.sweep())
     try:
         await server.serve(sockets=[listener])
         stop.set()
         await asyncio.wait({warming, stopping})
         warming.result()
     finally:
+        sweeping.cancel()
         await loop.run_in_executor(None, service.close)
         log_event("stopped", seconds=loop.time() - begun)
 

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bert_jax.errors import InputError
-from bert_jax.serving import fields
+from bert_jax.errors import InputError, did_you_mean
 from bert_jax.serving.batching import Row
-from bert_jax.serving.bodies import Turns
+from bert_jax.serving.bodies import SmallestFirst
 from bert_jax.serving.metrics import ServerMetrics
-from bert_jax.serving.models import ServedModel, find_model
+from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal
 from bert_jax.serving.scheduler import Scheduler
 from bert_jax.serving.settings import ServerSettings
@@ -50,7 +49,7 @@ class Service:
         self.metrics = ServerMetrics()
         self.scheduler = Scheduler({name: model.backends for name, model in models.items()}, self.metrics.batch)
         self.in_flight = self.buffered = 0
-        self.reading, self.writing = Turns("bodies"), Turns("answers")
+        self.reading, self.writing = SmallestFirst("bodies"), SmallestFirst("answers")
         self.unsent: dict[asyncio.Task[Any], int] = {}
         self.stopping = False
         self._quick = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
@@ -70,16 +69,24 @@ class Service:
             why = f"the warm-up failed: {failed}" if failed else "the models are being compiled"
             raise Refusal(Reason.NOT_READY, f"expected a ready server, found one that is not: {why}", 1)
 
-    def model(self, name: Any, *tasks: ServedTask) -> ServedModel:
-        """Return the model that a request names; None = the first with one of the tasks. Raises `Refusal`."""
-        if not isinstance(name, str | None):
-            raise fields.wrong("model", "a string", name)
-        try:
-            return find_model(self.models, name, tasks)
-        except LookupError as error:
-            raise Refusal(Reason.NOT_FOUND, str(error.args[0])) from None
-        except InputError as error:
-            raise Refusal(Reason.WRONG_MODEL, str(error)) from None
+    def model(self, name: str | None, *tasks: ServedTask) -> ServedModel:
+        """Return the model that a request names, or the first with one of the tasks if it names none.
+
+        Raises:
+            Refusal: there is no model of this name, or its task is another one.
+        """
+        expected = f"expected a model for {' or '.join(task.value for task in tasks)}"
+        if name is None:
+            first = next((model for model in self.models.values() if model.task in tasks), None)
+            if first is None:
+                raise Refusal(Reason.WRONG_MODEL, f"{expected}, found none")
+            return first
+        if name not in self.models:
+            raise Refusal(Reason.NOT_FOUND, f"model {name!r} is not known{did_you_mean(name, self.models)}")
+        model = self.models[name]
+        if model.task not in tasks:
+            raise Refusal(Reason.WRONG_MODEL, f"model {name!r}: {expected}, found one for {model.task.value}")
+        return model
 
     async def in_thread(self, function: Callable[[], _T], texts: Sequence[str] = ()) -> _T:
         """Run a function in a thread, so that the event loop goes on serving.

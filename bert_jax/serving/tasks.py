@@ -20,11 +20,6 @@ class ServedTask(enum.Enum):
         return _HEADS[self]
 
     @property
-    def pipeline(self) -> str:
-        """Return the name of the pipeline of this task, one of `inference.PIPELINES`."""
-        return _PIPELINES[self]
-
-    @property
     def output(self) -> str:
         """Return the field of `BertOutput` to fetch."""
         return "sentence_embedding" if self is ServedTask.EMBED else "logits"
@@ -50,12 +45,6 @@ _HEADS = {
     ServedTask.CLASSIFY: "sequence_classification",
     ServedTask.FILL_MASK: "masked_lm",
     ServedTask.TAG: "token_classification",
-}
-_PIPELINES = {
-    ServedTask.EMBED: "sentence-embedding",
-    ServedTask.CLASSIFY: "text-classification",
-    ServedTask.FILL_MASK: "fill-mask",
-    ServedTask.TAG: "token-classification",
 }
 # The task for each saved head of a model.
 TASK_OF_HEAD = {

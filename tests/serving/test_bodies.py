@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import json
 import random
-import re
 import socket
 import sys
 import threading
@@ -17,11 +16,12 @@ import numpy as np
 import orjson
 import pytest
 import served
+from raw_http import resident_mib
 from served import SHAPES, StandIn, running, stand_in_model
 
 from bert_jax.serving import bodies
 from bert_jax.serving.batching import Queue, Submission, blank_row
-from bert_jax.serving.bodies import Turns, ValueCounts, count_values, json_pieces, most_counts
+from bert_jax.serving.bodies import SmallestFirst, ValueCounts, count_values, encode_json, json_list, most_counts
 from bert_jax.serving.refusals import Refusal
 from bert_jax.serving.settings import ServerSettings
 
@@ -79,36 +79,33 @@ def test_limits_leave_room_for_every_request_within_the_others():
 
 
 @pytest.mark.parametrize("block", [1, 5, 1 << 14])
-def test_pieces_of_an_answer_are_the_bytes_of_orjson(monkeypatch, block):
+def test_lists_in_blocks_are_the_bytes_of_orjson(monkeypatch, block):
     monkeypatch.setattr(bodies, "_BLOCK", block)
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(7, 5)).astype(np.float32)
-    embeddings = [{"index": 1, "embedding": vector} for vector in vectors]
+    written = []
+    monkeypatch.setattr(bodies, "encode_json", lambda value: written.append(encode_json(value)) or written[-1])
+    vectors = np.random.default_rng(0).normal(size=(300, 500)).astype(np.float32)
+    embeddings = [{"index": 1, "embedding": vector} for vector in vectors[:7]]
     classes = [[{"score": np.float32(1 / 3), "label": "é"}] * 9]
-    answers = [vectors, vectors[:0], vectors.ravel(), {"data": embeddings, "x": {}}, classes]
-    answers += [[], {}, [[]], "text", 5, {"id": "a" * 999, "x": [[], {}]}]
-    for answer in answers:
-        pieces = list(json_pieces(answer))
-        assert b"".join(pieces) == orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
-        if isinstance(answer, list):
-            assert b"".join(json_pieces(iter(answer))) == b"".join(pieces)
+    for items, size in ((vectors[:7], 5), (vectors[:0], 500), (vectors[0], 1), (embeddings, 500), (classes, 18),
+                        ([], 1), ([[], {}], 1), (["a" * 999], 1), (vectors, 500)):  # fmt: skip
+        expected = encode_json({"data": items})
+        assert encode_json({"data": json_list(items, size)}) == expected
+        assert encode_json({"data": json_list(iter(items), size)}) == expected
     if block == 1 << 14:
-        large = rng.normal(size=(300, 500)).astype(np.float32)
-        pieces = list(json_pieces({"data": large}))
-        assert b"".join(pieces) == orjson.dumps({"data": large}, option=orjson.OPT_SERIALIZE_NUMPY)
-        assert max(map(len, pieces)) < 1 << 19
+        assert max(map(len, written)) < 1 << 19
 
 
 def test_the_smallest_body_is_next_and_one_that_gives_up_does_not_block_the_others():
     order, gate = [], threading.Event()
 
     async def main():
-        turns = Turns("test")
+        turns = SmallestFirst("test")
         first = asyncio.create_task(turns.run(9, lambda: gate.wait(10)))
         await asyncio.sleep(0.05)
         others = [asyncio.create_task(turns.run(size, lambda size=size: order.append(size))) for size in (5, 1, 3, 2)]
         await asyncio.sleep(0.05)
         others[1].cancel()
+        await asyncio.sleep(0.05)
         gate.set()
         await asyncio.wait([first, *others], timeout=10)
         last = asyncio.create_task(turns.run(7, lambda: order.append(7)))
@@ -122,11 +119,6 @@ def test_the_smallest_body_is_next_and_one_that_gives_up_does_not_block_the_othe
 def submission(sizes):
     """A request with rows of these sizes."""
     return Submission([blank_row(size) for size in sizes], None, 0.0)
-
-
-def resident(pid):
-    """Resident memory of a process, in MB."""
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
 @pytest.mark.slow
@@ -155,7 +147,7 @@ def test_no_body_holds_the_event_loop_or_leaves_memory(models, tmp_path, monkeyp
         sizes = []
         for path, body in [kinds[0], *kinds]:
             list(pool.map(lambda one: send(process.address, *one), [(path, body)] * 8))
-            sizes.append(resident(process.popen.pid) if sys.platform == "linux" else 0)
+            sizes.append(resident_mib(process.popen.pid) if sys.platform == "linux" else 0)
         stop.set()
         watch.join()
         assert not process.events("error")

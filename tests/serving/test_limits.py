@@ -5,11 +5,11 @@ import contextlib
 import json
 import random
 import re
-import socket
 import time
 
 import httpx
 import pytest
+from raw_http import connect
 from served import StandIn, running, stand_in_model
 
 
@@ -32,13 +32,6 @@ def embed(address, **body):
 def is_well(address):
     answer = embed(address)
     return answer.status_code == 200 and len(answer.json()[0]) == 4
-
-
-def connect(address):
-    host, port = address.removeprefix("http://").split(":")
-    connection = socket.create_connection((host, int(port)))
-    connection.settimeout(10)
-    return connection
 
 
 def is_closed(connection):
@@ -76,6 +69,49 @@ def test_a_request_that_is_refused(address, content, status, message):
     assert answer.status_code == status, answer.text
     assert re.search(message, answer.json()["error"]), answer.json()
     assert is_well(address)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/embed", {"inputs": None}, "inputs: expected a string, .*, found null or nothing"),
+        ("/embed", {"inputs": [1, -1]}, r"inputs: expected .* lists of token ids, found -1 at inputs\[1\]"),
+        ("/embed", {"inputs": [[1], [2, True]]}, r"inputs: expected .*, found a boolean at inputs\[1\]\[1\]"),
+        ("/embed", {"inputs": [[1], []]}, r"inputs: expected .*, found an empty list at inputs\[1\]"),
+        ("/embed", {"inputs": "a", "truncation_direction": "Left"}, "expected Right; .*, found 'Left'"),
+        ("/embed", {"inputs": "a", "dimensions": 2.0}, "dimensions: expected an integer from 1 to .*, found 2.0"),
+        ("/embed", {"inputs": "a", "prompt_name": ["b"]}, "prompt_name: expected a string, found a list of 1 items"),
+        ("/v1/embeddings", {"input": "a", "encoding_format": " - at `$.x`"}, "one of base64, float, found ' - at"),
+        ("/v1/embeddings", {"input": "a", "model": 5}, "model: expected a string, .*, found 5"),
+        ("/predict", {"inputs": ["a", ["b"]]}, "inputs: expected a string, a pair of strings.*found a list of 2 items"),
+        ("/predict", {"inputs": [["a", "b", "c"]]}, r"inputs: .*, found a list of 3 items at inputs\[0\]"),
+        ("/rerank", {"query": "a", "texts": ["b", 5]}, r"texts: expected a list of strings, found 5 at texts\[1\]"),
+        ("/rerank", {"texts": ["b"]}, "query: expected a string, found null or nothing"),
+        ("/rerank", {"query": "a", "documents": [{"text": 5}]}, r"documents\[0\].text: expected a string, found 5"),
+        ("/rerank", {"query": "a", "documents": [{}]}, r"documents\[0\].text: expected a string, found null or noth"),
+        (
+            "/v2/models/sleeper/infer",
+            {"inputs": ["a"]},
+            r"inputs: expected a list of tensors, found 'a' at inputs\[0\]",
+        ),
+        ("/v2/models/sleeper/infer", {"inputs": [{}]}, r"inputs\[0\].name: expected a string, found null or nothing"),
+        (
+            "/v2/models/sleeper/infer",
+            {"inputs": [{"name": "text", "datatype": "FP32"}]},
+            r"inputs\[0\].(datatype: expected one of BYTES, found 'FP32'|shape: expected \[n\] or \[n, 1\])",
+        ),
+        (
+            "/v2/models/sleeper/infer",
+            {"inputs": [], "parameters": {"top_k": 0}},
+            "inputs: expected a list of tensors, found an empty list",
+        ),
+    ],
+)
+def test_a_field_that_is_not_as_expected(address, path, body, message):
+    answer = httpx.post(f"{address}{path}", json=body)
+    assert answer.status_code == (400 if path.startswith("/v") else 422)
+    error = answer.json()["error"]
+    assert re.search(message, error if isinstance(error, str) else error["message"]), error
 
 
 def test_a_chunked_body_without_end_is_cut_off(address):

@@ -64,7 +64,7 @@ def test_openai_s_client(server, models):
         ({"model": "embedder", "input": "a", "dimensions": 999}, openai.BadRequestError, "at most 32, found 999"),
         ({"model": "embedder", "input": "a dog " * 40}, openai.BadRequestError, "expected at most 32 tokens, found 82"),
         ({"model": "embedder", "input": [[1, 10_000]]}, openai.BadRequestError, "token ids 0 to .*found 10000"),
-        ({"model": "embedder", "input": "a", "encoding_format": "hex"}, openai.BadRequestError, "one of float, base64"),
+        ({"model": "embedder", "input": "a", "encoding_format": "hex"}, openai.BadRequestError, "one of base64, float"),
     ],
 )
 def test_errors_of_openai_s_client(server, body, error, message):
