@@ -272,6 +272,7 @@ IMPORTED_ELSEWHERE = {
     "rouge-score",
     "sacrebleu",
     "mteb",
+    "usearch",
 }
 
 

@@ -267,22 +267,6 @@ def as_texts(texts: str | Sequence[str]) -> list[str]:
     return text_list
 
 
-def as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
-    """Return first texts and second texts (None for single texts).
-
-    Raises:
-        InputError: the items are neither all strings nor all dicts of `text` and `text_pair`.
-    """
-    kind = dict if items and isinstance(items[0], dict) else str
-    for i, item in enumerate(items):
-        if not isinstance(item, kind) or (kind is dict and set(item) != {"text", "text_pair"}):
-            expected = "expected strings only, or dicts of 'text' and 'text_pair' only"
-            raise TextError(i, f"{expected}, found {repr(item)[:80]}")
-    if kind is str:
-        return as_texts(items), None
-    return as_texts([item["text"] for item in items]), as_texts([item["text_pair"] for item in items])
-
-
 def check_option(name: str, *values: str) -> None:
     """Raise InputError that names the option when one of its values is no string or no Unicode."""
     try:

@@ -154,8 +154,7 @@ class PretrainedModel:
             normalize_embeddings: whether to scale the (truncated) vectors to length 1.
             truncate_dim: number of leading dimensions to keep; None = from the model's files.
             max_active_dims: number of greatest weights of a sparse vector to keep; None = from the model's files.
-            batch_invariant: whether a vector is bitwise independent of the other texts; see
-                `bert_jax.inference.Pipeline`.
+            batch_invariant: whether a vector is bitwise independent of the other texts; see `Pipeline`.
             task: `query` or `document`, whose prompt is put before each text; None = the default prompt.
 
         Returns:
@@ -168,19 +167,12 @@ class PretrainedModel:
         kind = pipeline_class("sentence-embedding", self.head)
         model = self if self.head == kind.head else other_heads.with_head(self, kind.head, "sentence-embedding")
         embed = kind(model, batch_size, batch_invariant=batch_invariant)
-        options: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt, "progress": show_progress_bar}
-        if embed.head == "sparse_embedding":
-            embeddings: Any = embed(texts, task=task, max_active_dims=max_active_dims, **options)
-        elif embed.head == "multi_vector":
-            embeddings = embed(texts, task=task, **options)
-        else:
-            options |= {"prompt": self.settings.prompt_of_task(task, prompt_name, prompt), "prompt_name": None}
-            embeddings = embed(texts, truncate_dim=truncate_dim, **options)
+        options = {"task": task, "prompt_name": prompt_name, "prompt": prompt, "progress": show_progress_bar}
+        vectors: Any = embed(texts, truncate_dim=truncate_dim, max_active_dims=max_active_dims, **options)
         if normalize_embeddings:
             scaled = functools.partial(similarity.comparable, "cosine")
-            embeddings = list(map(scaled, embeddings)) if isinstance(embeddings, list) else scaled(embeddings)
-        vectors: np.ndarray = embeddings
-        return vectors
+            vectors = list(map(scaled, vectors)) if isinstance(vectors, list) else scaled(vectors)
+        return vectors  # type: ignore[no-any-return]
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
         """Embed queries behind the model's prompt `query`, if it has one; options as for `encode`."""
@@ -199,8 +191,7 @@ class PretrainedModel:
         """
         if self.settings.similarity in MULTI_VECTOR_SIMILARITIES:
             first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in (first, second))
-            return similarity.max_similarities(self.settings.similarity, first, second)
-        if not hasattr(first, "tocsr"):
+        elif not hasattr(first, "tocsr"):
             first, second = np.atleast_2d(first), np.atleast_2d(second)
         return similarity.similarities(self.settings.similarity, first, second)
 

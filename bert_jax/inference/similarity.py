@@ -20,8 +20,8 @@ def similarities(name: str, first: Any, second: Any) -> np.ndarray:
 
     Args:
         name: one of `bert_jax.conversion.text_settings.SIMILARITIES`; distances are negated.
-        first: the vectors `[N, D]`.
-        second: the vectors `[M, D]`.
+        first: the vectors `[N, D]`; or a list, as for `max_similarities`.
+        second: the vectors `[M, D]`, or a list.
     """
     return compare(name, comparable(name, first), comparable(name, second))
 
@@ -42,12 +42,14 @@ def comparable(name: str, vectors: Any) -> Any:
     if name == "cosine" and _is_sparse(vectors):
         lengths = np.sqrt(vectors.multiply(vectors).sum(axis=1))
         return vectors.multiply(1 / np.maximum(lengths, 1e-12)[:, None]).tocsr()
-    return normalize_vectors(vectors) if name == "cosine" else vectors
+    return normalize_vectors(vectors) if name == "cosine" and not isinstance(vectors, list) else vectors
 
 
 def compare(name: str, first: Any, second: Any) -> np.ndarray:
     """Return the similarities `[N, M]` of `comparable` vectors; see `similarities`."""
     scores: np.ndarray
+    if isinstance(first, list):
+        return max_similarities(name, first, second)
     if _is_sparse(first):
         if name in ("cosine", "dot"):
             scores = (first @ second.T).toarray()

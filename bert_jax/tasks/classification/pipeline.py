@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax.data.finetuning.windows import averaged, text_windows
-from bert_jax.errors import InputError
-from bert_jax.inference.base import Pipeline, as_list, as_pairs, positive
+from bert_jax.errors import InputError, TextError
+from bert_jax.inference.base import Pipeline, as_list, as_texts, positive
 from bert_jax.inference.padded_rows import padded_rows
 from bert_jax.inference.scoring import scores_of
 
@@ -49,7 +49,7 @@ class TextClassification(Pipeline):
         """
         count = self.model.config.num_labels if top_k is None else positive("top_k", top_k)
         single = isinstance(texts, (str, dict))
-        first, second = as_pairs([texts] if single else as_list(texts))
+        first, second = _as_pairs([texts] if single else as_list(texts))
         if windows and second is not None:
             raise InputError("windows: expected single texts, found pairs; use truncation (--long-texts cut) for them")
         limit = self.model.max_length
@@ -86,3 +86,19 @@ class TextClassification(Pipeline):
             rows, numbers = text_windows(ids, self.tokenizer.layout, max_length, doc_stride)
             logits = self._rows_of(padded_rows(rows, self.tokenizer.pad_id), "logits")
             yield averaged(logits, numbers, np.array([len(row) for row in rows]))
+
+
+def _as_pairs(items: list[Any]) -> tuple[list[str], list[str] | None]:
+    """Return first texts and second texts (None for single texts).
+
+    Raises:
+        InputError: the items are neither all strings nor all dicts of `text` and `text_pair`.
+    """
+    kind = dict if items and isinstance(items[0], dict) else str
+    for i, item in enumerate(items):
+        if not isinstance(item, kind) or (kind is dict and set(item) != {"text", "text_pair"}):
+            expected = "expected strings only, or dicts of 'text' and 'text_pair' only"
+            raise TextError(i, f"{expected}, found {repr(item)[:80]}")
+    if kind is str:
+        return as_texts(items), None
+    return as_texts([item["text"] for item in items]), as_texts([item["text_pair"] for item in items])

@@ -26,9 +26,9 @@ class FeatureExtraction(Pipeline):
         Raises:
             InputError: an item is no text, or is too long.
         """
-        listed = as_texts(texts)
-        answers: list[Any] = [None] * len(listed)
-        for window, inputs in self._windows(listed, truncation=truncation):
+        texts_to_read = as_texts(texts)
+        answers: list[Any] = [None] * len(texts_to_read)
+        for window, inputs in self._windows(texts_to_read, truncation=truncation):
             for rows, lengths, output in self._batches(inputs, ("last_hidden_state",)):
                 assert output.last_hidden_state is not None
                 for row, length, states in zip(rows, lengths, output.last_hidden_state, strict=True):

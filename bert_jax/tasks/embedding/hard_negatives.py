@@ -151,21 +151,20 @@ def mine_hard_negatives(
             known.append(numbers[passage])
     most = max(collections.Counter(query for query, _ in pairs).values())
     count = options.candidates(most, reranker is not None)
-    scores, found = search.nearest(list(positives), texts, count + most, **prompts)
+    scores, nearest = search.nearest(list(positives), texts, count + most, **prompts)
     rows = [(query, number) for query, known in positives.items() for number in known]
-    asked = [query for query, _ in rows], [texts[number] for _, number in rows]
-    of_positives = search.pair_scores(*asked, **prompts) if reranker is None else reranker.relevance(*asked)
+    sides = [query for query, _ in rows], [texts[number] for _, number in rows]
+    positive_scores = search.pair_scores(*sides, **prompts) if reranker is None else reranker.relevance(*sides)
     chosen, start, generator = [], 0, np.random.default_rng(options.seed)
-    for query, known, row, candidates in zip(positives, positives.values(), scores, found, strict=True):
-        own, start = of_positives[start : start + len(known)], start + len(known)
-        given = _Candidates(candidates, row)
+    for query, known, row, similar in zip(positives, positives.values(), scores, nearest, strict=True):
+        of_known, start = positive_scores[start : start + len(known)], start + len(known)
         if reranker is not None:
-            given = given._replace(scores=reranker.relevance([query] * len(row), [texts[i] for i in candidates]))
-        picked = _pick(given, known, own, options, count, generator)
+            row = reranker.relevance([query] * len(row), [texts[i] for i in similar])
+        picked = _pick(_Candidates(similar, row), known, of_known, options, count, generator)
         negatives = tuple(texts[i] for i in picked.numbers)
         chosen += [
             MinedNegatives(query, texts[number], float(score), negatives, tuple(map(float, picked.scores)))
-            for number, score in zip(known, own, strict=True)
+            for number, score in zip(known, of_known, strict=True)
         ]
     return chosen
 
@@ -178,7 +177,7 @@ def triplets(mined: Iterable[MinedNegatives]) -> Iterator[tuple[str, str, str, f
 
 
 def _pick(
-    given: _Candidates,
+    candidates: _Candidates,
     known: list[int],
     positive_scores: np.ndarray,
     options: MiningOptions,
@@ -186,8 +185,8 @@ def _pick(
     generator: np.random.Generator,
 ) -> _Candidates:
     """Return the negatives among the candidates of a query whose positives are `known`."""
-    kept = options.allowed(given.scores, positive_scores) & ~np.isin(given.numbers, known)
-    numbers, scores = given.numbers[kept], given.scores[kept]
+    kept = options.allowed(candidates.scores, positive_scores) & ~np.isin(candidates.numbers, known)
+    numbers, scores = candidates.numbers[kept], candidates.scores[kept]
     order = np.argsort(-scores, kind="stable")[options.range_min : count]
     if options.sampling == "random":
         size = min(options.num_negatives, len(order))

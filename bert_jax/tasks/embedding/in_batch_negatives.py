@@ -98,8 +98,8 @@ def in_batch_negatives(
             masked |= (same[0] | same[1]) & ~is_pair
         return logits, masked, is_own
 
-    given = (sides.choices, None if guides is None else guides.choices, named, real, numbers)
-    return cross_entropy_in_parts(logits_of, given, parts)
+    of_rows = (sides.choices, None if guides is None else guides.choices, named, real, numbers)
+    return cross_entropy_in_parts(logits_of, of_rows, parts)
 
 
 def cross_entropy_in_parts(
@@ -145,7 +145,7 @@ def embed_in_parts(embed: Callable[..., Any], inputs: Any, key: jax.Array | None
     """
     split = jax.tree.map(lambda x: split_rows(x, parts), inputs)
     keys = None if key is None else jax.random.split(key, parts)
-    part = jax.checkpoint(lambda given: embed(*given), prevent_cse=False)
+    part = jax.checkpoint(lambda arguments: embed(*arguments), prevent_cse=False)
     return jax.tree.map(join_rows, jax.lax.map(part, (split, keys)))
 
 

@@ -60,10 +60,14 @@ class IndexWriter:
         del self._arrays[name]
         (self.directory / f"{name}.bin").unlink()
 
-    def close(self, kind: str, about: dict[str, Any]) -> None:
-        """Write `index.json`; nothing is written after it."""
+    def close_files(self) -> None:
+        """Close the files of the arrays."""
         for file in self._files.values():
             file.close()
+
+    def close(self, kind: str, about: dict[str, Any]) -> None:
+        """Write `index.json`; nothing is written after it."""
+        self.close_files()
         arrays = {name: {"dtype": dtype.str, "shape": shape} for name, (dtype, shape) in sorted(self._arrays.items())}
         content = {"version": _VERSION, "kind": kind} | about | {"arrays": arrays}
         storage.write_atomically(self.directory / _ABOUT, json.dumps(content, indent=2) + "\n")
@@ -90,21 +94,19 @@ class IndexFiles:
     @property
     def count(self) -> int:
         """Return the number of texts. Raises InputError for anything else than a number."""
-        found = self.about.get("texts")
-        if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-            raise InputError(f"{self.directory / _ABOUT}: texts: expected a number, found {printable(repr(found), 60)}")
-        return found
+        count = self.about.get("texts")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise InputError(f"{self.directory / _ABOUT}: texts: expected a number, found {printable(repr(count), 60)}")
+        return count
 
     @property
     def size(self) -> int | None:
         """Return the size to which vectors were cut; None = not cut. Raises InputError for anything else."""
-        found = self.about.get("size")
-        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 1):
+        size = self.about.get("size")
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
             expected = "null or a positive number"
-            raise InputError(
-                f"{self.directory / _ABOUT}: size: expected {expected}, found {printable(repr(found), 60)}"
-            )
-        return found
+            raise InputError(f"{self.directory / _ABOUT}: size: expected {expected}, found {printable(repr(size), 60)}")
+        return size
 
     def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> np.ndarray:
         """Return an array, mapped into memory.
@@ -117,21 +119,23 @@ class IndexFiles:
         Raises:
             InputError: the array has another dtype or shape, or its file is missing or has another size.
         """
-        found = self.about["arrays"].get(name)
+        entry = self.about["arrays"].get(name)
         try:
-            sizes = tuple(operator.index(size) for size in found["shape"])
-            fits = str(found["dtype"]) == np.dtype(dtype).str and len(sizes) == len(shape)
+            sizes = tuple(operator.index(size) for size in entry["shape"])
+            fits = str(entry["dtype"]) == np.dtype(dtype).str and len(sizes) == len(shape)
         except (KeyError, TypeError):
             sizes, fits = (), False
-        wanted = list(zip(sizes, shape, strict=False))
-        if not fits or not all(size >= 0 and expected in (None, size) for size, expected in wanted):
+        if not fits or any(
+            size < 0 or expected not in (None, size) for size, expected in zip(sizes, shape, strict=False)
+        ):
             dimensions = ", ".join("any" if size is None else f"{size:,}" for size in shape)
             expected = f"{name} of dtype {np.dtype(dtype).str} and shape [{dimensions}]"
-            raise InputError(f"{self.directory / _ABOUT}: expected {expected}, found {printable(repr(found), 100)}")
+            raise InputError(f"{self.directory / _ABOUT}: expected {expected}, found {printable(repr(entry), 100)}")
         path, size = self.directory / f"{name}.bin", np.dtype(dtype).itemsize * math.prod(sizes)
-        there = path.size() if path.exists() else None
-        if there != size:
-            raise InputError(f"{path}: expected {size:,} bytes, found {'no file' if there is None else f'{there:,}'}")
+        bytes_there = path.size() if path.exists() else None
+        if bytes_there != size:
+            file = "no file" if bytes_there is None else f"{bytes_there:,}"
+            raise InputError(f"{path}: expected {size:,} bytes, found {file}")
         return _mapped(self.directory, name, np.dtype(dtype), sizes, "r")
 
     def starts(self, lengths: np.ndarray, total: int, name: str) -> np.ndarray:
@@ -179,12 +183,3 @@ def _mapped(directory: storage.Path, name: str, dtype: np.dtype, shape: tuple[in
     if not np.prod(shape):  # an empty file cannot be mapped
         return np.zeros(shape, dtype)
     return np.memmap(str(directory / f"{name}.bin"), dtype, mode, shape=shape)
-
-
-def best_numbers(scores: np.ndarray, top_k: int) -> np.ndarray:
-    """Return the numbers of the `top_k` greatest scores `[N]`, the greatest first, the first of equals first."""
-    numbers = np.arange(len(scores))
-    if top_k < len(scores):
-        least = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
-        numbers = np.flatnonzero(scores >= least)
-    return numbers[np.argsort(-scores[numbers], kind="stable")][:top_k]

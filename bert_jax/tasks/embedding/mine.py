@@ -82,13 +82,13 @@ def run_mine(args: argparse.Namespace) -> None:
     storage.check_writable(args.out)
     names = (args.query_column, args.positive_column)
     rows = read_pairs(args.data, Columns(*names, roles={"text": "query", "pair": "positive"}))
-    given = {"dtype": args.dtype, "batch_size": args.batch_size, "batch_invariant": args.batch_invariant}
+    options_of_model = {"dtype": args.dtype, "batch_size": args.batch_size, "batch_invariant": args.batch_invariant}
     mined = mine_hard_negatives(
-        pipeline("search", args.model, **given),
+        pipeline("search", args.model, **options_of_model),
         [(row[names[0]], row[names[1]]) for _, row in rows],
         corpus_texts(args.corpus, args.corpus_column) if args.corpus else (),
         options,
-        reranker=pipeline("rerank", args.reranker, **given) if args.reranker else None,
+        reranker=pipeline("rerank", args.reranker, **options_of_model) if args.reranker else None,
         **{
             name: getattr(args, name)
             for name in ("prompt_name", "prompt", "corpus_prompt_name", "corpus_prompt", "truncate_dim")

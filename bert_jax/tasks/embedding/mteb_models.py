@@ -62,7 +62,7 @@ class _MtebModel:
     def mteb_model_meta(self) -> Any:
         """Return mteb's description of the model. Raises InputError when mteb is not installed."""
         meta, config = import_extra("mteb.models", "mteb").ModelMeta, self._pipe.model.config
-        given = {
+        described = {
             "name": f"bert_jax/{self._directory.split('/')[-1]}",
             "revision": self._revision or self._directory.replace("/", "__"),
             "max_tokens": self._pipe.model.max_length,
@@ -70,9 +70,9 @@ class _MtebModel:
             "model_type": ["cross-encoder" if self._pipeline == "rerank" else "dense"],
         }
         if self._pipeline == "sentence-embedding":
-            given["embed_dim"] = self._pipe.model.settings.dimension() or config.sentence_embedding_size
-            given["similarity_fn_name"] = self._pipe.model.settings.similarity
-        return meta.model_validate(meta.create_empty().model_dump() | given)
+            described["embed_dim"] = self._pipe.model.settings.dimension() or config.sentence_embedding_size
+            described["similarity_fn_name"] = self._pipe.model.settings.similarity
+        return meta.model_validate(meta.create_empty().model_dump() | described)
 
     def _prompt(self, task_metadata: Any, prompt_type: Any) -> str | None:
         """Return the prompt of a task, or None for the model's default."""

@@ -3,28 +3,19 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from bert_jax.conversion.multi_vector_settings import MultiVectorSettings, QueryExpansion
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
-from bert_jax.data.finetuning.features import Features
+from bert_jax.data.finetuning.features import Features, ragged_features
 from bert_jax.data.finetuning.ranked_passages import RankedPassages, filled_passages
+from bert_jax.tasks.embedding.multi_vector.embedder import encode_behind_markers
+from bert_jax.tokenization import Tokenizer
 
-
-@dataclasses.dataclass(frozen=True)
-class Expansion:
-    """How queries are filled up (`bert_jax.conversion.multi_vector_settings.QueryExpansion`).
-
-    Attributes:
-        length: number of tokens to which they are filled up.
-        token: id of the token that is added.
-        attended: whether other tokens attend to the added tokens.
-    """
-
-    length: int
-    token: int
-    attended: bool
+_CHUNK = 8192  # texts that are tokenized at a time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,13 +28,15 @@ class QueryDocuments:
         labels: float32 `[n, K]`, the relevance of each document; `MISSING` where an example has fewer.
         query_length: the padded length of queries.
         expansion: how queries are filled up; None = not.
+        expansion_id: id of the token that is added.
     """
 
     queries: Features
     documents: Features
     labels: np.ndarray
     query_length: int
-    expansion: Expansion | None = None
+    expansion: QueryExpansion | None = None
+    expansion_id: int = 0
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -76,7 +69,7 @@ class QueryDocuments:
         scored = mask
         if self.expansion is not None:
             added = (mask == 0) & (np.arange(self.query_length) < self.expansion.length) & real[:, None]
-            ids, scored = np.where(added, np.int32(self.expansion.token), ids), mask | added
+            ids, scored = np.where(added, np.int32(self.expansion_id), ids), mask | added
             mask = scored if self.expansion.attended else mask
         return {
             "query_ids": ids,
@@ -89,21 +82,23 @@ class QueryDocuments:
 
 
 def encode_query_documents(
-    rows: Sequence[RankedPassages],
-    encode_queries: Callable[[list[str]], Features],
-    encode_documents: Callable[[list[str]], Features],
-    expansion: Expansion | None = None,
+    tokenizer: Tokenizer, rows: Sequence[RankedPassages], settings: TextSettings
 ) -> QueryDocuments:
-    """Tokenize rows, filled up to an equal number of documents; queries are padded to a multiple of 8 tokens.
+    """Tokenize queries and documents as inference with these settings does.
 
-    Args:
-        rows: queries with their documents.
-        encode_queries: function that tokenizes texts.
-        encode_documents: the same for documents.
-        expansion: how queries are filled up.
+    Rows are filled up to an equal number of documents; queries are padded to a multiple of 8 tokens.
     """
-    labels, documents = filled_passages(rows)
-    queries = encode_queries([row.query for row in rows])
+    of_tokens = settings.multi_vector or MultiVectorSettings()
+
+    def encode(texts: Sequence[str], task: str) -> Features:
+        prompt, longest = settings.prompt_of_task(task), of_tokens.length_of(task, settings.max_length or 0)
+        chunks = (texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK))
+        encoded = (encode_behind_markers(tokenizer, of_tokens, chunk, prompt, longest)[0] for chunk in chunks)
+        return ragged_features(row for chunk in encoded for row in chunk)
+
+    labels, passages = filled_passages(rows)
+    queries, expansion = encode([row.query for row in rows], "query"), of_tokens.expansion
+    documents = encode(list(itertools.chain.from_iterable(passages)), "document")
     longest = max(int(queries.lengths.max()), expansion.length if expansion else 0)
-    texts = list(itertools.chain.from_iterable(documents))
-    return QueryDocuments(queries, encode_documents(texts), labels, -(-longest // 8) * 8, expansion)
+    expansion_id = of_tokens.expansion_id(tokenizer) if expansion else 0
+    return QueryDocuments(queries, documents, labels, -(-longest // 8) * 8, expansion, expansion_id)

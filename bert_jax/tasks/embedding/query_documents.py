@@ -3,25 +3,31 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.config import BertConfig
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.finetuning.ranked_passages import MISSING, RankedPassages, read_ranked_passages
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.jobs import fine_tuning
-from bert_jax.jobs.base import QUERY_INPUTS, Metrics
+from bert_jax.inference.similarity import compare
+from bert_jax.jobs import fine_tuning, setup
+from bert_jax.jobs.base import QUERY_INPUTS, Job, Metrics
 from bert_jax.jobs.synthetic_rows import WORD, table_rows
 from bert_jax.jobs.teaching import distillation_of
-from bert_jax.metrics import default_metrics, metrics_of
+from bert_jax.jobs.training_metadata import TrainingMetadata
+from bert_jax.metrics import default_metrics, measure, metrics_of
+from bert_jax.metrics.retrieval import ranks_among
 from bert_jax.modeling import Bert
 from bert_jax.recipes import Recipe
 from bert_jax.tasks.embedding.in_batch_negatives import cross_entropy_in_parts, embed_in_parts
+from bert_jax.tasks.embedding.query_document_rows import encode_query_documents
 
 _INPUTS = (*QUERY_INPUTS, "input_ids", "attention_mask")
 
@@ -42,6 +48,7 @@ class QueryDocumentTask(abc.ABC):
         scale: factor of scores in `in_batch_negatives`.
         temperature: divisor of scores and labels in `kl_divergence`.
         parts: number of parts of the batch whose activations exist at a time, for `in_batch_negatives`.
+        similarity: the similarity of queries and documents (`bert_jax.inference.similarity`).
     """
 
     model: Bert
@@ -50,10 +57,20 @@ class QueryDocumentTask(abc.ABC):
     scale: float = 1.0
     temperature: float = 1.0
     parts: int = 1
+    similarity: str = "dot"
+
+    def embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> tuple[Any, Any]:
+        """Return the embeddings of queries, `[B, ...]`, and of documents, `[B, K, ...]`."""
+        keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+        ids, mask = batch["input_ids"], batch["attention_mask"]  # [B, K, S]
+        length = ids.shape[-1]
+        documents = self.vectors(params, ids.reshape(-1, length), mask.reshape(-1, length), keys[1])
+        queries = self.vectors(params, batch["query_ids"], batch["query_mask"], keys[0])
+        return queries, documents.reshape(*ids.shape[:2], *documents.shape[1:])
 
     @abc.abstractmethod
-    def embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> tuple[Any, Any]:
-        """Return the embeddings of queries, trees of `[B, ...]`, and of documents, trees of `[B, K, ...]`."""
+    def vectors(self, params: Any, ids: jax.Array, mask: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
+        """Return the embeddings `[n, ...]` of texts by their tokens `[n, S]`."""
 
     @abc.abstractmethod
     def scores(self, queries: Any, documents: Any) -> jax.Array:
@@ -68,8 +85,25 @@ class QueryDocumentTask(abc.ABC):
         """Return the embeddings, without dropout."""
 
     @abc.abstractmethod
+    def predicted(self, predictions: list[dict[str, np.ndarray]], real: list[np.ndarray]) -> tuple[Any, Any]:
+        """Return the vectors of n queries and of all their `n * K` documents, as pipelines compare them.
+
+        Args:
+            predictions: those of batches.
+            real: bool `[B]` for each batch: which rows are not padding.
+        """
+
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
         """Return the chosen metrics over all rows that are not padding."""
+        real = [batch["example_weights"] > 0 for batch in batches]
+        queries, documents = self.predicted(predictions, real)
+        labels = np.concatenate([batch["labels"][rows] for batch, rows in zip(batches, real, strict=True)])  # [n, K]
+        own = np.arange(len(labels)) * labels.shape[1] + labels.argmax(1)  # the most relevant document of each query
+
+        def scores(rows: slice) -> np.ndarray:
+            return np.where(labels.ravel() > MISSING, compare(self.similarity, queries[rows], documents), MISSING)
+
+        return measure("ranks", self.metrics, ranks_among(scores, own, relative=True))
 
     @property
     def compares_rows(self) -> bool:
@@ -96,7 +130,7 @@ class QueryDocumentTask(abc.ABC):
         present = (batch["labels"] > MISSING) & (real[:, None] > 0)
         if self.loss_name == "in_batch_negatives":
             losses, right = self._contrast(queries, documents, present)
-            found = {"cross_entropy": losses, "accuracy": right}
+            values = {"cross_entropy": losses, "accuracy": right}
         else:
             scores = jnp.where(present, self.own_scores(queries, documents), 0)
             labels = jnp.where(present, batch["labels"], 0)
@@ -104,8 +138,8 @@ class QueryDocumentTask(abc.ABC):
                 _margin_mse if self.loss_name == "margin_mse" else functools.partial(_kl_divergence, self.temperature)
             )
             losses = distil(scores, labels, present)
-            found = {self.loss_name: losses}
-        sums = {name: ((values * real).sum(), real.sum()) for name, values in found.items()}
+            values = {self.loss_name: losses}
+        sums = {name: ((value * real).sum(), real.sum()) for name, value in values.items()}
         more, more_sums = self.regularise(queries, documents, batch)
         return (losses * real).sum() / weights["rows"] + more, sums | more_sums
 
@@ -129,8 +163,8 @@ def _margin_mse(scores: jax.Array, labels: jax.Array, present: jax.Array) -> jax
 
 
 def _kl_divergence(temperature: float, scores: jax.Array, labels: jax.Array, present: jax.Array) -> jax.Array:
-    given, expected = (jax.nn.log_softmax(jnp.where(present, x / temperature, -1e9), axis=1) for x in (scores, labels))
-    return jnp.where(present, jnp.exp(expected) * (expected - given), 0).sum(1) * temperature**2
+    student, teacher = (jax.nn.log_softmax(jnp.where(present, x / temperature, -1e9), axis=1) for x in (scores, labels))
+    return jnp.where(present, jnp.exp(teacher) * (teacher - student), 0).sum(1) * temperature**2
 
 
 def document_columns(recipe: Recipe) -> Columns:
@@ -159,7 +193,38 @@ def document_columns(recipe: Recipe) -> Columns:
     )  # fmt: skip
 
 
-def read_query_documents(recipe: Recipe, spec: str, columns: Columns) -> list[RankedPassages]:
+def build_retrieval_job(
+    recipe: Recipe, head: str, settings_of: Callable[..., tuple[BertConfig, TextSettings]], task_of: Callable[..., Any]
+) -> Job:
+    """Read the data and the model that a resolved recipe of queries and documents names. See `bert_jax.jobs.build`.
+
+    Args:
+        recipe: the recipe.
+        head: the head that learns.
+        settings_of: function from recipe, config and settings (None of a fresh model) to those to train with.
+        task_of: function from the arguments of every `QueryDocumentTask`, recipe, tokenizer and settings to the task.
+    """
+    data, columns = recipe.data, document_columns(recipe)
+    _check(recipe)
+    loaded, tokenizer, config = fine_tuning.starting_model(recipe, head, head)
+    config, settings = settings_of(recipe, config, loaded.settings if loaded else None)
+    rows, held = fine_tuning.hold_out(recipe, _read(recipe, data.train, columns))
+    if sum(len(row.passages) for row in rows) < 2:
+        raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
+    if data.dev:
+        held = _read(recipe, data.dev, columns)
+    train = encode_query_documents(tokenizer, rows, settings)
+    dev = encode_query_documents(tokenizer, held, settings) if held else None
+    options = {"model": Bert(config, head, setup.compute(recipe)), "loss_name": data.loss,
+               "metrics": tuple(data.metrics) or default_metrics("ranks"), "scale": data.scale,
+               "temperature": data.temperature,
+               "parts": recipe.accumulation_steps if data.loss == "in_batch_negatives" else 1}  # fmt: skip
+    task = task_of(options, recipe, tokenizer, settings)
+    metadata = TrainingMetadata(dataclasses.replace(columns, more=(), texts="", label=""))
+    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
+
+
+def _read(recipe: Recipe, spec: str, columns: Columns) -> list[RankedPassages]:
     """Read the rows of a table; the first document of a row is the query's own."""
     rows = read_ranked_passages(spec, columns, fine_tuning.invalid_rows(recipe, spec))
     if recipe.data.loss != "in_batch_negatives" and not any(len(row.passages) > 1 for row in rows):
@@ -167,31 +232,14 @@ def read_query_documents(recipe: Recipe, spec: str, columns: Columns) -> list[Ra
     return rows
 
 
-def read_splits(recipe: Recipe, columns: Columns) -> tuple[list[RankedPassages], list[RankedPassages]]:
-    """Read the rows of training and of evaluation. Raises InputError when the loss has nothing to compare."""
-    data = recipe.data
-    rows, held = fine_tuning.hold_out(recipe, read_query_documents(recipe, data.train, columns))
-    if sum(len(row.passages) for row in rows) < 2:
-        raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
-    return rows, read_query_documents(recipe, data.dev, columns) if data.dev else held
-
-
-def check_search_recipe(recipe: Recipe, what: str) -> None:
+def _check(recipe: Recipe) -> None:
     """Raise InputError when a recipe names a teacher to run, or an unknown metric."""
     if distillation_of(recipe) is not None:
-        expected = f"none for {what}; a teacher's scores are labels of margin_mse and kl_divergence"
+        expected = f"none for task {recipe.task!r}; a teacher's scores are labels of margin_mse and kl_divergence"
         raise InputError(f"config.distillation.teacher: expected {expected}, found one")
     for name in recipe.data.metrics:
         if name not in (fitting := metrics_of("ranks")):
             raise InputError(f"data.metrics: {name!r} is not a metric of search{did_you_mean(name, fitting)}")
-
-
-def settings_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the arguments of a `QueryDocumentTask` that a recipe sets."""
-    data = recipe.data
-    return {"loss_name": data.loss, "metrics": tuple(data.metrics) or default_metrics("ranks"), "scale": data.scale,
-            "temperature": data.temperature,
-            "parts": recipe.accumulation_steps if data.loss == "in_batch_negatives" else 1}  # fmt: skip
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
@@ -199,10 +247,3 @@ def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     columns, data = document_columns(recipe), recipe.data
     text = " ".join([WORD] * max(data.max_seq_length, data.get("query_length") or 0))
     return table_rows(columns, ([1, 0], [0, 1]) if columns.texts else (1, 0), text)
-
-
-def own_documents(batches: Sequence[Batch], size: int) -> np.ndarray:
-    """Return the number of each query's own document, the most relevant, where rows have `size` documents each."""
-    labels = np.concatenate([batch["labels"][batch["example_weights"] > 0] for batch in batches])
-    numbers: np.ndarray = np.arange(len(labels)) * size + labels.argmax(1)
-    return numbers

@@ -1,35 +1,22 @@
 """Print vectors of texts, and write them to files."""
 
 import argparse
+import contextlib
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 from bert_jax.cli import answer_tables
 from bert_jax.cli.output import print_json, print_table, say
-from bert_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_jax.tasks.embedding.index_files import IndexWriter
 
 _MOST_COMPARED = 10  # limit of texts for the table of similarities
 _SHOWN_TOKENS = 8  # tokens of a sparse vector in a table
 # Columns of vectors in Parquet files; the type of a dense vector depends on its size.
 _SPARSE, _MULTI_VECTOR = [{"token": "string", "weight": "float"}], [["float"]]
-_Arrays = dict[str, tuple[IO[bytes], str, tuple[int, ...]]]  # name -> a file of values, their dtype, the shape
 Answers = Iterator[tuple[str, Any]]  # each text with its vector
-
-
-def vector_sizes(args: argparse.Namespace, head: str) -> dict[str, Any]:
-    """Return the option that cuts vectors of a head to a size.
-
-    Raises:
-        InputError: an option is given that cuts vectors of another kind.
-    """
-    kinds = {"truncate_dim": "sentence_embedding", "max_active_dims": "sparse_embedding"}
-    for name, kind in kinds.items():
-        if getattr(args, name) is not None and kind != head:
-            what = f"--{name.replace('_', '-')}: expected a model of {kind.replace('_', ' ')}s"
-            raise InputError(f"{what}, found one of {head.replace('_', ' ')}s")
-    return {name: getattr(args, name) for name, kind in kinds.items() if kind == head}
 
 
 def show_dense(args: argparse.Namespace, answers: Answers, similarity: str, size: int) -> None:
@@ -72,8 +59,8 @@ def show_sparse(args: argparse.Namespace, answers: Answers, decode: Callable[[An
         if args.json:
             print_json({"text": text, "embedding": {token: float(f"{weight:.6g}") for token, weight in tokens}})
         else:
-            shown = [(token, f"{weight:.4f}") for token, weight in tokens[:_SHOWN_TOKENS]]
-            print_table(f"{text}  ({len(tokens):,} tokens)", ("token", "weight"), shown)
+            rows = [(token, f"{weight:.4f}") for token, weight in tokens[:_SHOWN_TOKENS]]
+            print_table(f"{text}  ({len(tokens):,} tokens)", ("token", "weight"), rows)
 
 
 def show_multi_vector(args: argparse.Namespace, answers: Answers) -> None:
@@ -117,85 +104,74 @@ def _numbers(vector: Any) -> list[float]:
 
 
 def _write_dense(path: str, vectors: Iterable[Any], size: int) -> int:
-    """Write vectors as one .npy array, holding only one chunk in memory; return their number."""
+    """Write vectors as one .npy array, in constant memory; return their number."""
     import numpy as np
 
     from bert_jax import storage
 
-    count = 0
-    with tempfile.TemporaryFile() as rows:  # the header of the .npy file needs the number of rows first
+    with _arrays_on_disk() as arrays:
+        arrays.append("vectors", np.zeros((0, size), "<f4"))
         for vector in vectors:
-            rows.write(np.asarray(vector, "<f4").tobytes())
-            count += 1
+            arrays.append("vectors", vector[None])
+        written = arrays.read("vectors")
         with storage.open_binary_atomically(path) as file:
-            _write_array(file, rows, "<f4", (count, size))
-    return count
+            np.save(file, written)
+        return len(written)
 
 
 def _write_sparse(path: str, vectors: Iterable[Any], size: int) -> tuple[int, int]:
     """Write CSR arrays of one row each as one array, in constant memory; return the numbers of rows and weights."""
-    import io
-
     import numpy as np
 
-    starts = [0]
-    with tempfile.TemporaryFile() as weights, tempfile.TemporaryFile() as indices:
+    with _arrays_on_disk() as arrays:
+        arrays.append("data", np.zeros(0, "<f4"))
+        arrays.append("indices", np.zeros(0, "<i4"))
+        starts = [0]
         for vector in vectors:
-            weights.write(vector.data.astype("<f4").tobytes())
-            indices.write(vector.indices.astype("<i4").tobytes())
+            arrays.append("data", vector.data)
+            arrays.append("indices", vector.indices)
             starts.append(starts[-1] + vector.nnz)
-        count, total = len(starts) - 1, starts[-1]
-        arrays: _Arrays = {
-            "format": (io.BytesIO(b"csr"), "|S3", ()),
-            "shape": (io.BytesIO(np.array([count, size], "<i8").tobytes()), "<i8", (2,)),
-            "_is_array": (io.BytesIO(b"\x01"), "|b1", ()),
-            "data": (weights, "<f4", (total,)),
-            "indices": (indices, "<i4", (total,)),
-            "indptr": (io.BytesIO(np.array(starts, "<i8").tobytes()), "<i8", (count + 1,)),
-        }
-        _write_archive(path, arrays)
-    return count, total
+        shape, indptr = np.array([len(starts) - 1, size], "<i8"), np.array(starts, "<i8")
+        data, indices = arrays.read("data"), arrays.read("indices")
+        _write_archive(path, format=b"csr", shape=shape, _is_array=True, data=data, indices=indices, indptr=indptr)
+    return len(starts) - 1, starts[-1]
 
 
 def _write_multi_vector(path: str, texts: Iterable[Any]) -> tuple[int, int, int]:
     """Write arrays `[T, D]` one behind the other, in constant memory; return the numbers of texts, rows and columns."""
-    import io
-
     import numpy as np
 
     starts, size = [0], 0
-    with tempfile.TemporaryFile() as rows:
+    with _arrays_on_disk() as arrays:
         for vectors in texts:
-            rows.write(np.asarray(vectors, "<f4").tobytes())
+            arrays.append("vectors", vectors.astype("<f4", copy=False))
             starts.append(starts[-1] + len(vectors))
             size = vectors.shape[1]
-        places = io.BytesIO(np.array(starts, "<i8").tobytes())
-        arrays: _Arrays = {
-            "vectors": (rows, "<f4", (starts[-1], size)),
-            "starts": (places, "<i8", (len(starts),)),
-        }
-        _write_archive(path, arrays)
+        written = arrays.read("vectors") if starts[1:] else np.zeros((0, 0), "<f4")
+        _write_archive(path, vectors=written, starts=np.array(starts, "<i8"))
     return len(starts) - 1, starts[-1], size
 
 
-def _write_archive(path: str, arrays: _Arrays) -> None:
-    """Write a .npz of arrays by name."""
+@contextlib.contextmanager
+def _arrays_on_disk() -> Iterator["IndexWriter"]:
+    """Yield arrays in temporary files, to which rows are appended: a .npy file begins with their number."""
     from bert_jax import storage
+    from bert_jax.tasks.embedding.index_files import IndexWriter
 
-    with storage.open_binary_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
-        for name, (source, kind, shape) in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                _write_array(member, source, kind, shape)
+    with tempfile.TemporaryDirectory() as directory:
+        arrays = IndexWriter(storage.Path(directory))
+        yield arrays
+        arrays.close_files()
 
 
-def _write_array(file: IO[bytes], values: IO[bytes], kind: str, shape: tuple[int, ...]) -> None:
-    """Write a file of values as a .npy array."""
+def _write_archive(path: str, **arrays: Any) -> None:
+    """Write a .npz of arrays by name."""
     import numpy as np
 
-    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
-    values.seek(0)
-    for part in iter(lambda: values.read(1 << 20), b""):
-        file.write(part)
+    from bert_jax import storage
+
+    with storage.open_binary_atomically(path) as file:
+        np.savez(file, **arrays)
 
 
 def _print_dense(texts: list[str], vectors: Any, similarity: str) -> None:

@@ -5,6 +5,7 @@ import itertools
 from typing import Any
 
 from bert_jax.cli.over_texts import add_text_flags, answers_of, open_pipeline, run_over_texts
+from bert_jax.cli.ranking import prompt_options
 from bert_jax.cli.verbs import Verbs, add_kind, add_prompts, add_vector_sizes, add_verb
 from bert_jax.tasks.embedding import vector_files
 
@@ -47,16 +48,13 @@ def run_embed(args: argparse.Namespace) -> int:
 
 
 def _embed(args: argparse.Namespace) -> None:
-    def ask(pipe: Any, texts: list[str]) -> Any:
-        options = vector_files.vector_sizes(args, pipe.head)
-        if pipe.head == "sentence_embedding":
-            return pipe(
-                texts, prompt=pipe.model.settings.prompt_of_task(args.task, args.prompt_name, args.prompt), **options
-            )
-        found = pipe(texts, task=args.task, prompt_name=args.prompt_name, prompt=args.prompt, **options)
-        return (found[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else found
+    options = prompt_options(args, "task", "truncate_dim", "max_active_dims")
 
-    answers = answers_of(args, _pipeline(args), ask)
+    def embed(pipe: Any, texts: list[str]) -> Any:
+        vectors = pipe(texts, **options)
+        return (vectors[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else vectors
+
+    answers = answers_of(args, _pipeline(args), embed)
     first = list(itertools.islice(answers, 1))  # which opens the model
     answers, head = itertools.chain(first, answers), args.pipe.head
     if head == "sparse_embedding":

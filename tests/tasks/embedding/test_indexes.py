@@ -1,6 +1,11 @@
 """Indexes on disk: every kind finds what brute force finds, in parts, with ties, and after damage says so."""
 
+import dataclasses
 import json
+import re
+import shlex
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +13,12 @@ import pytest
 from bert_jax.cli import main
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.inference.similarity import max_similarities
-from bert_jax.tasks.embedding.index_files import IndexFiles, best_numbers, new_index
+from bert_jax.inference.similarity import compare, max_similarities
+from bert_jax.tasks.embedding.dense.index import DenseIndex
+from bert_jax.tasks.embedding.index_files import IndexFiles, new_index
 from bert_jax.tasks.embedding.multi_vector import index as multi_vector_index
-from bert_jax.tasks.embedding.multi_vector.index import MultiVectorIndex, write_multi_vector_index
+from bert_jax.tasks.embedding.multi_vector.index import MultiVectorIndex
+from bert_jax.tasks.embedding.search_index import best_texts
 
 WORDS = ["cat", "dog", "tree", "house", "bird", "red", "big", "young", "the", "a", "river", "ü"]
 RNG = np.random.default_rng(0)
@@ -57,9 +64,21 @@ def test_sizes_of_an_index_are_those_of_queries(models, tmp_path):
     assert IndexFiles(tmp_path / "index").about["weights"] == 5 * len(CORPUS)
 
 
+def test_an_index_without_a_size_is_searched_with_that_of_the_model(models, tmp_path):
+    search = pipeline("search", models["sparse_embedding"])
+    settings = dataclasses.replace(search.model.settings, max_active_dims=5)
+    search.model = dataclasses.replace(search.model, settings=settings)
+    search.write_index(CORPUS, tmp_path / "index")
+    about = tmp_path / "index" / "index.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"size": None}))
+    search.open_index(tmp_path / "index")
+    np.testing.assert_allclose(search.nearest(QUERIES, None, 3)[0], search.nearest(QUERIES, CORPUS, 3)[0], rtol=1e-5)
+
+
 def written(path, texts, precision="float32", centroids=None, similarity="maxsim"):
     with new_index(path) as files:
-        about = write_multi_vector_index(files, [texts[:40], texts[40:]], precision, centroids)
+        chunks = [texts[:40], texts[40:]]
+        about = MultiVectorIndex.write(files, chunks, similarity, precision=precision, centroids=centroids)
         files.close("multi_vector", about | {"similarity": similarity})
     return MultiVectorIndex(IndexFiles(path), texts[0].shape[1], similarity)
 
@@ -90,7 +109,7 @@ def test_late_interaction_is_exact_for_the_stored_vectors(tmp_path, monkeypatch,
     scores, numbers = index.nearest(queries, 6)
     expected = max_similarities("maxsim", queries, stored)
     for row in range(len(queries)):
-        best = best_numbers(expected[row], 6)
+        _, best = best_texts(expected[row], 6)
         np.testing.assert_allclose(scores[row], expected[row][best], rtol=1e-5)
         np.testing.assert_allclose(expected[row][numbers[row]], expected[row][best], rtol=1e-5)
     assert sum(scored) < len(queries) * len(texts) / 2  # most texts are not read
@@ -108,9 +127,86 @@ def test_bounds_hold(tmp_path):
 
 
 def test_of_equal_scores_the_first_come_first():
-    assert best_numbers(np.array([1.0, 3, 2, 3, 3, 2]), 2).tolist() == [1, 3]
-    assert best_numbers(np.array([1.0, 3, 2, 3, 3, 2]), 4).tolist() == [1, 3, 4, 2]
-    assert best_numbers(np.array([1.0, 3]), 9).tolist() == [1, 0]
+    assert best_texts(np.array([1.0, 3, 2, 3, 3, 2]), 2)[1].tolist() == [1, 3]
+    assert best_texts(np.array([1.0, 3, 2, 3, 3, 2]), 4)[1].tolist() == [1, 3, 4, 2]
+    assert best_texts(np.array([1.0, 3]), 9)[1].tolist() == [1, 0]
+
+
+def clustered(rng, count, width=16):
+    vectors = rng.normal(size=(20, width))[rng.integers(0, 20, count)] + rng.normal(size=(count, width)) * 0.5
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype("f4")
+
+
+def approximate(path, vectors, similarity="cosine"):
+    """An index of vectors with a graph of them."""
+    with new_index(path) as files:
+        about = DenseIndex.write(files, [vectors[:1500], vectors[1500:]], similarity, approximate=True)
+        files.close("sentence_embedding", about)
+    return DenseIndex(IndexFiles(path), vectors.shape[1], similarity)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_a_graph_finds_most_of_what_brute_force_finds(tmp_path, monkeypatch, similarity):
+    pytest.importorskip("usearch", reason="of the [usearch] extra")
+    rng = np.random.default_rng(3)
+    vectors, queries = clustered(rng, 3000), clustered(rng, 50)
+    if similarity != "cosine":
+        vectors *= rng.uniform(0.5, 2, (len(vectors), 1)).astype("f4")
+    index, compared = approximate(tmp_path / "index", vectors, similarity), []
+
+    def counting(name, query, texts):
+        compared.append(len(texts))
+        return compare(name, query, texts)
+
+    monkeypatch.setattr("bert_jax.tasks.embedding.dense.index.compare", counting)
+    scores, numbers = index.nearest(queries, 10)
+    assert max(compared) <= 20
+    every = compare(similarity, queries, vectors)
+    best = np.argsort(-every, axis=1, kind="stable")[:, :10]
+    assert np.mean([len({*row} & {*of_row}) for row, of_row in zip(numbers, best, strict=True)]) > 9.5
+    np.testing.assert_allclose(scores, np.take_along_axis(every, numbers, 1), rtol=1e-4, atol=1e-5)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert index.nearest(queries[:1], 2000)[1].shape == (1, 2000)  # of many every one is compared
+    assert compared[-1] == len(vectors)
+
+
+def test_the_graph_of_an_index_on_the_command_line(models, tmp_path, capsys):
+    """The commands of the page."""
+    pytest.importorskip("usearch", reason="of the [usearch] extra")
+    page = (Path(__file__).parents[3] / "docs" / "retrieval.md").read_text()
+    block = re.search(r"```bash\n([^`]*--approximate[^`]*)```", page)[1]
+    texts = [f"{text or 'x'} {i}" for i, text in enumerate(CORPUS)]
+    (tmp_path / "documents.txt").write_text("\n".join(texts))
+    places = {"path/to/all-MiniLM-L6-v2": models["sentence_embedding"], "large_index": str(tmp_path / "index"),
+              "documents.txt": str(tmp_path / "documents.txt")}  # fmt: skip
+    for line in block.splitlines():
+        words = [places.get(word, word) for word in shlex.split(line)]
+        if words[0] == "bert-jax":
+            assert main(words[1:]) == 0
+    assert "graph" in IndexFiles(tmp_path / "index").about["arrays"]
+    exact = pipeline("search", models["sentence_embedding"])("how do cats sleep?", texts, top_k=3)
+    assert all(answer["text"] in capsys.readouterr().out for answer in exact[:1])
+
+
+def test_a_graph_that_cannot_be_written_or_read(models, tmp_path, monkeypatch):
+    dense = pipeline("search", models["sentence_embedding"])
+    with pytest.raises(InputError, match="approximate: expected a model of sentence embeddings, found another one"):
+        pipeline("search", models["multi_vector"]).write_index(CORPUS, tmp_path / "index", approximate=True)
+    with pytest.raises(
+        InputError, match="approximate: expected a model of similarity cosine, dot, euclidean, found ma"
+    ):
+        DenseIndex.write(None, [], "manhattan", approximate=True)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "usearch.index", None)
+        with pytest.raises(InputError, match=r"expected the package usearch: pip install .*\[usearch\]'; found"):
+            dense.write_index(CORPUS, tmp_path / "index", approximate=True)
+    assert not (tmp_path / "index").exists()
+    pytest.importorskip("usearch", reason="of the [usearch] extra")
+    dense.write_index(CORPUS, tmp_path / "index", approximate=True)
+    graph = tmp_path / "index" / "graph.bin"
+    graph.write_bytes(graph.read_bytes()[:-1] + b"!")
+    with pytest.raises(InputError, match=r"expected a graph with the checksum of index.json, found other values; the"):
+        dense.open_index(tmp_path / "index")
 
 
 def test_the_verb(models, tmp_path, capsys):

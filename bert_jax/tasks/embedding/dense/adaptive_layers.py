@@ -55,8 +55,8 @@ class AdaptiveLayers:
 
     def layers(self, batch: Batch) -> list[jax.Array]:
         """Return the layers of a batch, from 0; the first ones where it names none."""
-        named = [batch.get(_LAYER.format(i)) for i in range(self.count)]
-        return [jnp.int32(i) if found is None else found.max().astype(jnp.int32) for i, found in enumerate(named)]
+        drawn = [batch.get(_LAYER.format(i)) for i in range(self.count)]
+        return [jnp.int32(i) if layer is None else layer.max().astype(jnp.int32) for i, layer in enumerate(drawn)]
 
     def loss(
         self, embeddings: jax.Array, objective: Callable[[jax.Array], tuple[jax.Array, Metrics]], real: jax.Array,
@@ -75,8 +75,8 @@ class AdaptiveLayers:
         for i in range(self.count):
             earlier = embeddings[:, :, 1 + i]
             total += self.weight / self.count * objective(earlier)[0]
-            given = jax.nn.log_softmax(earlier / self.temperature)
-            divergence = (jnp.exp(final) * (final - given)).sum(-1).mean(1)  # [B]
+            log_softmax = jax.nn.log_softmax(earlier / self.temperature)
+            divergence = (jnp.exp(final) * (final - log_softmax)).sum(-1).mean(1)  # [B]
             total += self.kl_weight * self.temperature * (divergence * real).sum() / rows
         return total, sums
 

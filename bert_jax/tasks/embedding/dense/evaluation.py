@@ -68,14 +68,14 @@ class SentenceEmbeddingEvaluator(Evaluator):
         scores = task.score(predictions, batches) | {"examples": len(rows)}
 
         def sections() -> list[page.Section]:
-            found = task.alike(self.predictor.in_order(rows, predictions, "embeddings"))
+            similarities = task.alike(self.predictor.in_order(rows, predictions, "embeddings"))
 
             def texts(i: int) -> tuple[int, dict[str, str]]:
                 line, row = pairs[i]
                 return line, {name: row[name] for name in (columns.text, columns.pair)}
 
             attend = functools.partial(self.runner.attention, HEAD, rows.sequences)
-            return values.pairs(rows.labels, found, texts, attend)
+            return values.pairs(rows.labels, similarities, texts, attend)
 
         return Evaluated(scores, sections)
 
@@ -83,8 +83,8 @@ class SentenceEmbeddingEvaluator(Evaluator):
         """Write the similarity of every pair, as `Evaluator.predict` does."""
 
         def answers(chunk: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], list[float]]]:
-            found = self.task.alike(self.predictor(self._encode(chunk, columns), "embeddings"))
-            for (_, row), similarity in zip(chunk, found, strict=True):
+            similarities = self.task.alike(self.predictor(self._encode(chunk, columns), "embeddings"))
+            for (_, row), similarity in zip(chunk, similarities, strict=True):
                 score = short(similarity)
                 yield {"text": row[columns.text], "pair": row[columns.pair], "score": score}, [score]
 

@@ -1,4 +1,4 @@
-"""An index of sentence embeddings on disk, which a query is compared with in whole."""
+"""An index of sentence embeddings on disk, with all or, on demand, with some of which a query is compared."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,36 +6,48 @@ from typing import Any
 import numpy as np
 
 from bert_jax.inference.similarity import compare
-from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter, best_numbers
+from bert_jax.tasks.embedding.dense.graph import Graph, GraphWriter
+from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter
+from bert_jax.tasks.embedding.search_index import SearchIndex, best_texts
 
 _BLOCK = 1 << 16  # texts that are compared with a query together
 
 
-class DenseIndex:
-    """Vectors of texts on disk, mapped into memory; search compares a query with all of them."""
+class DenseIndex(SearchIndex):
+    """Vectors of texts on disk; search compares a query with all of them, or with those that a graph finds."""
+
+    options = ("approximate",)
 
     def __init__(self, files: IndexFiles, width: int, similarity: str):
-        size = min(width, files.size or width)
-        self._vectors, self._similarity = files.array("vectors", np.float32, (files.count, size)), similarity
+        super().__init__(files, width, similarity)
+        self._vectors = files.array("vectors", np.float32, (files.count, min(width, files.size or width)))
+        self._graph = Graph(files) if "graph_crc32c" in files.about else None
 
-    def nearest(self, vectors: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of the best texts for queries `[N, D]` and their numbers, `[N, min(top_k, texts)]`."""
-        shape = (len(vectors), min(top_k, len(self._vectors)))
-        found = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
+    @classmethod
+    def write(
+        cls, files: IndexWriter, chunks: Iterable[np.ndarray], similarity: str, *, approximate: bool = False,
+        **options: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Write an index of vectors `[n, D]`, with a graph of them if search may miss some to be faster.
+
+        Raises:
+            InputError: a graph cannot be written for the similarity, or without its package.
+        """
+        graph, count = GraphWriter(similarity) if approximate else None, 0
+        for chunk in chunks:
+            vectors = chunk.astype(np.float32, copy=False)
+            files.append("vectors", vectors)
+            count += len(vectors)
+            if graph is not None:
+                graph.add(vectors)
+        return {"texts": count} | (graph.save(files) if graph is not None else {})
+
+    def _best(self, query: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        if self._graph is not None and 2 * top_k < len(self._vectors):
+            numbers = self._graph.nearest(query[0], 2 * top_k)  # more than are needed, as the graph rounds vectors
+            if len(numbers) >= top_k:
+                scores, best = best_texts(compare(self._similarity, query, self._vectors[numbers])[0], top_k)
+                return scores, numbers[best]
         starts = range(0, len(self._vectors), _BLOCK)
-        for row in range(len(vectors)):
-            own = vectors[row : row + 1]
-            parts = [compare(self._similarity, own, self._vectors[i : i + _BLOCK])[0] for i in starts]
-            scores = np.concatenate(parts)
-            numbers = best_numbers(scores, top_k)
-            found[0][row], found[1][row] = scores[numbers], numbers
-        return found
-
-
-def write_dense_index(files: IndexWriter, chunks: Iterable[np.ndarray]) -> dict[str, Any]:
-    """Write an index of vectors `[n, D]`, in the memory of one chunk."""
-    count = 0
-    for chunk in chunks:
-        files.append("vectors", chunk.astype(np.float32, copy=False))
-        count += len(chunk)
-    return {"texts": count}
+        parts = [compare(self._similarity, query, self._vectors[start : start + _BLOCK])[0] for start in starts]
+        return best_texts(np.concatenate(parts), top_k)

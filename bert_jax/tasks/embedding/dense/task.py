@@ -124,9 +124,9 @@ class SentenceEmbeddingTask:
         total = jnp.float32(0)
         sums: Metrics = {}
         for dimension, weight in self.matryoshka:
-            loss, found = self._objective(truncated(embeddings, dimension), batch, rows)
+            loss, sums_of_cut = self._objective(truncated(embeddings, dimension), batch, rows)
             total += weight * loss
-            sums |= {f"{name}_{dimension}": value for name, value in found.items()}
+            sums |= {f"{name}_{dimension}": value for name, value in sums_of_cut.items()}
         return total, sums
 
     def _objective(self, embeddings: jax.Array, batch: Batch, rows: jax.Array) -> tuple[jax.Array, Metrics]:
@@ -143,20 +143,20 @@ class SentenceEmbeddingTask:
                 texts = text_numbers(batch["input_ids"], batch["attention_mask"]) if self.mask_duplicates else None
                 options = (self.scale, self.parts, self.contrast, guide, texts)
                 losses, right = in_batch_negatives(embeddings, real, *options)
-                found = {"cross_entropy": losses, "accuracy": right}
+                metrics = {"cross_entropy": losses, "accuracy": right}
             case "margin_mse":
                 losses = jnp.square(score_margins(embeddings) - batch["labels"])
-                found = {"margin_mse": losses}
+                metrics = {"margin_mse": losses}
             case "none":
-                losses, found = jnp.zeros_like(real), {}
+                losses, metrics = jnp.zeros_like(real), {}
             case "cosine":
                 losses = jnp.square(cosines(embeddings[:, 0], embeddings[:, 1]) - batch["labels"])
-                found = {"mse": losses}
+                metrics = {"mse": losses}
             case _:
                 losses, right = triplet(embeddings, self.distance, self.margin)
-                found = {"triplet_loss": losses, "triplet_accuracy": right}
+                metrics = {"triplet_loss": losses, "triplet_accuracy": right}
         count = real.sum()
-        sums = {name: ((values * real).sum(), count) for name, values in found.items()}
+        sums = {name: ((values * real).sum(), count) for name, values in metrics.items()}
         return (losses * real).sum() / rows, sums
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
@@ -168,11 +168,11 @@ class SentenceEmbeddingTask:
         real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
         embeddings = np.concatenate([prediction["embeddings"] for prediction in predictions])[real]
         labels = np.concatenate([batch["labels"] for batch in batches])[real] if self.labelled else None
-        found = self._scores(embeddings[..., : self.truncate_dim], labels)
+        scores = self._scores(embeddings[..., : self.truncate_dim], labels)
         for dimension, _ in self.matryoshka:
-            cut = self._scores(embeddings[..., :dimension], labels)
-            found |= {f"{name}_{dimension}": value for name, value in cut.items()}
-        return found
+            of_cut = self._scores(embeddings[..., :dimension], labels)
+            scores |= {f"{name}_{dimension}": value for name, value in of_cut.items()}
+        return scores
 
     def _scores(self, embeddings: np.ndarray, labels: np.ndarray | None) -> dict[str, float]:
         """Return the chosen metrics of embeddings `[n, T, D]`."""
@@ -322,8 +322,8 @@ def _check(recipe: Recipe) -> None:
     if data.loss == "none" and distillation_of(recipe) is None:
         raise InputError("config.data.loss: expected none only with config.distillation.teacher, found no teacher")
     if data.loss == "simcse" and recipe.distillation.teacher:
-        found = recipe.distillation.teacher
-        raise InputError(f"config.distillation.teacher: expected none for loss 'simcse', found {found}")
+        teacher = recipe.distillation.teacher
+        raise InputError(f"config.distillation.teacher: expected none for loss 'simcse', found {teacher}")
     if data.loss in ("simcse", "tsdae") and len(data.train_columns) > 1:
         expected = f"one column for loss {data.loss!r}"
         raise InputError(f"config.data.train_columns: expected {expected}, found {data.train_columns}")

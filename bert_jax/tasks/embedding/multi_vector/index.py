@@ -8,7 +8,8 @@ import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.inference.similarity import EMPTY_SCORE, max_similarities
-from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter, best_numbers
+from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter
+from bert_jax.tasks.embedding.search_index import SearchIndex, best_texts
 
 PRECISIONS = ("float32", "float16", "int8")
 _BLOCK = 1 << 16  # tokens whose bounds, codes or distances are computed together
@@ -18,7 +19,7 @@ _ROUNDS = 8  # of k-means
 _SLACK = 1e-4  # relative error of bounds in float32
 
 
-class MultiVectorIndex:
+class MultiVectorIndex(SearchIndex):
     """Vectors of tokens on disk, mapped into memory. Search is exact for the vectors as they are stored.
 
     Each vector is a centroid and a residual (Santhanam et al. 2022, arXiv:2112.01488, section 3.3). The product of a
@@ -26,39 +27,67 @@ class MultiVectorIndex:
     sums of these bounds say in which order to score texts, and when no other text can be among the best.
     """
 
+    options = ("precision", "centroids")
+
     def __init__(self, files: IndexFiles, width: int, similarity: str):
-        self._files, self._similarity, precision = files, similarity, str(files.about.get("precision"))
+        super().__init__(files, width, similarity)
+        precision = str(files.about.get("precision"))
         if precision not in PRECISIONS:
             raise files.damaged(f"a precision of {', '.join(PRECISIONS)}")
         lengths = np.asarray(files.array("lengths", np.int64, (files.count,)))
         self._vectors = files.array("vectors", precision, (None, width))
         count = len(self._vectors)
         self._lengths, self._starts = lengths, files.starts(lengths, count, "lengths")
-        self._given_codes = files.array("codes", np.int32, (count,))
+        self._stored_codes = files.array("codes", np.int32, (count,))
         self._residuals = files.array("residual_lengths", np.float32, (count,))
         self._centroids = np.asarray(files.array("centroids", np.float32, (None, width)))
         self._scales = files.array("scales", np.float32, (count,)) if precision == "int8" else None
 
+    @classmethod
+    def write(
+        cls, files: IndexWriter, chunks: Iterable[Sequence[np.ndarray]], similarity: str, *,
+        precision: str = "float32", centroids: int | None = None, seed: int = 0, **options: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Write an index of texts whose vectors are arrays `[T, D]`.
+
+        Args:
+            files: the files of the index.
+            chunks: the texts.
+            similarity: not used: every similarity of such models is a sum of maxima.
+            precision: one of `PRECISIONS`: the dtype of the vectors, or int8 for their residuals.
+            centroids: number of centroids; None means the power of two below 4 times the root of the number of tokens.
+            seed: seed of the tokens from which the centroids are computed.
+
+        Raises:
+            InputError: the precision is not known, or no text has a token that is scored.
+        """
+        if precision not in PRECISIONS:
+            raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {precision!r}")
+        name = "exact_vectors" if precision == "int8" else "vectors"
+        for chunk in chunks:
+            files.append("lengths", np.array([len(vectors) for vectors in chunk], np.int64))
+            if tokens := [vectors for vectors in chunk if len(vectors)]:
+                files.append(name, np.concatenate(tokens).astype("float16" if precision == "float16" else "float32"))
+        lengths = files.read("lengths")
+        if not lengths.sum():
+            raise InputError("index: expected texts with tokens that are scored, found none")
+        vectors = files.read(name)
+        count = centroids or 1 << max(0, int(4 * np.sqrt(len(vectors))).bit_length() - 1)
+        centers = _k_means(vectors, min(count, len(vectors)), np.random.default_rng(seed))
+        files.append("centroids", centers)
+        for start in range(0, len(vectors), _BLOCK):
+            _write_residuals(files, vectors[start : start + _BLOCK].astype(np.float32), centers, precision)
+        if precision == "int8":
+            files.drop(name)
+        return {"texts": len(lengths), "tokens": len(vectors), "precision": precision}
+
     @functools.cached_property
     def _codes(self) -> np.ndarray:
         """The centroid of each vector, which the first search checks."""
-        codes = self._given_codes
+        codes = self._stored_codes
         if len(codes) and not 0 <= codes.min() <= codes.max() < len(self._centroids):
             raise self._files.damaged(f"codes of numbers below {len(self._centroids):,}")
         return codes
-
-    def nearest(self, vectors: Sequence[np.ndarray], top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of the best texts for queries and their numbers, `[N, min(top_k, texts)]`.
-
-        Args:
-            vectors: N queries, arrays `[T, D]`.
-            top_k: number of texts per query.
-        """
-        shape = (len(vectors), min(top_k, len(self._lengths)))
-        found = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
-        for row, query in enumerate(vectors):
-            found[0][row], found[1][row] = self._best(query, shape[1])
-        return found
 
     def vectors(self, text: int) -> np.ndarray:
         """Return the vectors of a text as they are stored, float32 `[T, D]`."""
@@ -69,21 +98,21 @@ class MultiVectorIndex:
         vectors: np.ndarray = self._centroids[self._codes[place]] + stored * self._scales[place, None]
         return vectors
 
-    def _best(self, query: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        bounds = self._bounds(query)
+    def _best(self, query: Sequence[np.ndarray], top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        bounds = self._bounds(query[0])
         order = np.argsort(-bounds, kind="stable")
         scores, numbers = np.zeros(0, np.float32), np.zeros(0, np.int64)
         for start in range(0, len(order), _SCORED):
             if len(scores) == top_k and bounds[order[start]] < scores.min():
                 break
             texts = order[start : start + _SCORED]
-            exact = max_similarities("maxsim", [query], [self.vectors(text) for text in texts])[0]
+            exact = max_similarities("maxsim", query, [self.vectors(text) for text in texts])[0]
             scores, numbers = np.concatenate([scores, exact]), np.concatenate([numbers, texts])
             by_number = np.argsort(numbers)
-            kept = by_number[best_numbers(scores[by_number], top_k)]
-            scores, numbers = scores[kept], numbers[kept]
+            scores, best = best_texts(scores[by_number], top_k)
+            numbers = numbers[by_number][best]
         if self._similarity == "meanmaxsim":
-            scores = scores / np.float32(max(len(query), 1))
+            scores = scores / np.float32(max(len(query[0]), 1))
         return scores, numbers
 
     def _bounds(self, query: np.ndarray) -> np.ndarray:
@@ -97,42 +126,6 @@ class MultiVectorIndex:
             bounds[texts] = best.sum(axis=0, dtype=np.float64)
         loosened: np.ndarray = bounds + _SLACK * (1 + np.abs(bounds) + lengths.sum())
         return loosened
-
-
-def write_multi_vector_index(
-    files: IndexWriter, chunks: Iterable[Sequence[np.ndarray]], precision: str, centroids: int | None, seed: int = 0
-) -> dict[str, Any]:
-    """Write an index of texts whose vectors are arrays `[T, D]`, in the memory of one chunk.
-
-    Args:
-        files: the files of the index.
-        chunks: the texts.
-        precision: one of `PRECISIONS`: the dtype of the vectors, or int8 for their residuals.
-        centroids: number of centroids; None means the power of two below 4 times the root of the number of tokens.
-        seed: seed of the tokens from which the centroids are computed.
-
-    Raises:
-        InputError: the precision is not known, or no text has a token that is scored.
-    """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {precision!r}")
-    given = "given_vectors" if precision == "int8" else "vectors"
-    for chunk in chunks:
-        files.append("lengths", np.array([len(vectors) for vectors in chunk], np.int64))
-        if tokens := [vectors for vectors in chunk if len(vectors)]:
-            files.append(given, np.concatenate(tokens).astype("float16" if precision == "float16" else "float32"))
-    lengths = files.read("lengths")
-    if not lengths.sum():
-        raise InputError("index: expected texts with tokens that are scored, found none")
-    vectors = files.read(given)
-    count = centroids or 1 << max(0, int(4 * np.sqrt(len(vectors))).bit_length() - 1)
-    centers = _k_means(vectors, min(count, len(vectors)), np.random.default_rng(seed))
-    files.append("centroids", centers)
-    for start in range(0, len(vectors), _BLOCK):
-        _write_residuals(files, vectors[start : start + _BLOCK].astype(np.float32), centers, precision)
-    if precision == "int8":
-        files.drop(given)
-    return {"texts": len(lengths), "tokens": len(vectors), "precision": precision}
 
 
 def _write_residuals(files: IndexWriter, vectors: np.ndarray, centers: np.ndarray, precision: str) -> None:
@@ -156,9 +149,9 @@ def _k_means(vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.nd
     for _ in range(_ROUNDS):
         codes = _nearest_centers(sample, centers)
         order = np.argsort(codes, kind="stable")
-        found, begins = np.unique(codes[order], return_index=True)
+        filled, begins = np.unique(codes[order], return_index=True)
         sums = np.add.reduceat(sample[order], begins, axis=0)
-        centers[found] = sums / np.diff([*begins, len(sample)])[:, None]  # a center without vectors stays
+        centers[filled] = sums / np.diff([*begins, len(sample)])[:, None]  # a center without vectors stays
     return centers
 
 

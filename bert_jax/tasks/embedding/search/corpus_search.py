@@ -1,16 +1,22 @@
 """`CorpusSearch`: compare queries with all texts of a corpus that is given, in memory, or in an index on disk."""
 
-import abc
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.inference import corpus_chunks
-from bert_jax.inference.base import Pipeline, as_texts, positive
+from bert_jax.inference.base import as_texts, positive
+from bert_jax.inference.similarity import comparable, compare
 from bert_jax.storage import PathLike
-from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter, new_index
+from bert_jax.tasks.embedding.embedder import Embedder
+from bert_jax.tasks.embedding.index_files import IndexFiles, new_index
+from bert_jax.tasks.embedding.search_index import SearchIndex
+
+# Option of `write_index` -> the kind of embeddings whose index has it.
+_KIND_OF_OPTION = {"precision": "a vector for each token", "centroids": "a vector for each token",
+                   "approximate": "sentence embeddings"}  # fmt: skip
 
 
 class _Chunk(NamedTuple):
@@ -28,13 +34,13 @@ class _Corpus(NamedTuple):
         size: the size of its vectors; None = not cut.
         chunks: its parts, where it is in memory.
         files: the files of its index on disk, or None.
-        index: the index of `files`.
+        search_index: the index of `files`.
     """
 
     size: int | None
     chunks: Sequence[_Chunk] = ()
     files: IndexFiles | None = None
-    index: Any = None
+    search_index: SearchIndex | None = None
 
 
 class _Best:
@@ -59,32 +65,18 @@ class _Best:
         self.scores, self.numbers = (np.take_along_axis(array, order, 1) for array in (scores, numbers))
 
 
-class CorpusSearch(Pipeline):
+class CorpusSearch(Embedder):
     """Exact search: compare a query with every text of a corpus."""
+
+    index_class: ClassVar[type[SearchIndex]]  # of `write_index`
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._corpus: _Corpus | None = None  # replaced as a whole, since calls of other threads read it
 
-    @abc.abstractmethod
-    def _write(self, files: IndexWriter, chunks: Iterator[Any], precision: str, centroids: int | None) -> Any:
-        """Write the vectors of a corpus; return what `index.json` says of them."""
-
-    @abc.abstractmethod
-    def _open(self, files: IndexFiles) -> Any:
-        """Return an index with a method `nearest` of vectors of queries and `top_k`."""
-
-    @abc.abstractmethod
     def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
-        """Return the vectors of queries or documents behind a prompt, a sequence; `task` as for `_prompt`."""
-
-    @abc.abstractmethod
-    def _compare(self, queries: Any, documents: Any) -> np.ndarray:
-        """Return the similarities `[N, M]` of vectors of queries and documents."""
-
-    @abc.abstractmethod
-    def _vector_size(self, truncate_dim: int | None, max_active_dims: int | None) -> int | None:
-        """Return the size to which vectors are cut. Raises InputError for an option that the model has no use for."""
+        """Return the vectors of queries or documents behind a prompt, ready to be compared; `task` as for `_prompt`."""
+        return comparable(self.model.settings.similarity, self._embed(texts, prompt, size, task, True, False))
 
     def _prompt(self, task: str, name: str | None, text: str | None) -> str:
         """Return the text to put before queries (`query`) or documents (`document`)."""
@@ -114,7 +106,7 @@ class CorpusSearch(Pipeline):
         Raises:
             InputError: a text is no string, or there is no text.
         """
-        size = self._vector_size(truncate_dim, max_active_dims)
+        size = self._size(truncate_dim=truncate_dim, max_active_dims=max_active_dims)
         chunks = list(self._embedded(corpus, self._prompt("document", prompt_name, prompt), size))
         self._corpus = _Corpus(size, chunks)
         return sum(len(chunk.texts) for chunk in chunks)
@@ -130,6 +122,7 @@ class CorpusSearch(Pipeline):
         max_active_dims: int | None = None,
         precision: Literal["float32", "float16", "int8"] = "float32",
         centroids: int | None = None,
+        approximate: bool = False,
     ) -> int:
         """Embed a corpus, and write an index of it in constant memory, for `open_index`.
 
@@ -143,6 +136,8 @@ class CorpusSearch(Pipeline):
             precision: precision of the vectors of a model with one for each token: `float32`, `float16` (half the
                 size), or `int8` of their differences from centroids (a quarter).
             centroids: number of centroids of the vectors of tokens; None means about 4 times the root of their number.
+            approximate: whether search in the index may miss texts to be faster, by a graph of the sentence embeddings;
+                needs the extra `usearch`.
 
         Returns:
             The number of texts.
@@ -150,17 +145,21 @@ class CorpusSearch(Pipeline):
         Raises:
             InputError: a text is no string, there is no text, or an option does not fit the model.
         """
-        size = self._vector_size(truncate_dim, max_active_dims)
-        behind = self._prompt("document", prompt_name, prompt)
+        size = self._size(truncate_dim=truncate_dim, max_active_dims=max_active_dims)
+        options = {"precision": precision, "centroids": centroids, "approximate": approximate}
+        options = {name: value for name, value in options.items() if value not in ("float32", None, False)}
+        for name in options.keys() - {*self.index_class.options}:
+            raise InputError(f"{name}: expected a model of {_KIND_OF_OPTION[name]}, found another one")
+        before, similarity = self._prompt("document", prompt_name, prompt), self.model.settings.similarity
         with new_index(directory) as files:
 
             def vectors() -> Iterator[Any]:
-                for chunk in self._embedded(corpus, behind, size):
+                for chunk in self._embedded(corpus, before, size):
                     files.append_texts(chunk.texts)
                     yield chunk.vectors
 
-            about = self._write(files, vectors(), precision, centroids) | {"size": size, "width": self._width}
-            files.close(self.head, about | {"similarity": self.model.settings.similarity})
+            about = self.index_class.write(files, vectors(), similarity, **options)
+            files.close(self.head, about | {"size": size, "width": self._width, "similarity": similarity})
         return int(about["texts"])
 
     def open_index(self, directory: PathLike) -> int:
@@ -180,7 +179,8 @@ class CorpusSearch(Pipeline):
         for name, value in expected.items():
             if files.about.get(name) != value:
                 raise InputError(f"{directory}: expected an index of {name} {value}, found {files.about.get(name)}")
-        self._corpus = _Corpus(files.size, files=files, index=self._open(files))
+        index = self.index_class(files, self._width, self.model.settings.similarity)
+        self._corpus = _Corpus(files.size or self._size(), files=files, search_index=index)
         return files.count
 
     @property
@@ -188,7 +188,7 @@ class CorpusSearch(Pipeline):
         """Return the number of dimensions of a vector, before it is cut."""
         return self.model.config.sentence_embedding_size
 
-    def __call__(
+    def __call__(  # type: ignore[override]
         self,
         queries: str | Sequence[str],
         corpus: Iterable[str] | None = None,
@@ -227,11 +227,11 @@ class CorpusSearch(Pipeline):
         prompts = (prompt_name, prompt, corpus_prompt_name, corpus_prompt)
         limits = (truncate_dim, max_active_dims)
         scores, numbers = self._nearest(as_texts(queries), corpus, top_k, texts, *prompts, *limits)
-        found = [
+        answers = [
             [{"corpus_id": number, "score": score, "text": texts[number]} for number, score in zip(*row, strict=True)]
             for row in zip(numbers.tolist(), scores.tolist(), strict=True)
         ]
-        return found[0] if isinstance(queries, str) else found
+        return answers[0] if isinstance(queries, str) else answers
 
     def nearest(
         self, queries: Sequence[str], corpus: Iterable[str] | None = None, top_k: int = 10, **options: Any
@@ -267,23 +267,27 @@ class CorpusSearch(Pipeline):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Search as `nearest`, and put the texts that are found into `texts` by their numbers."""
         top_k = positive("top_k", top_k)
-        kept = self._corpus if corpus is None else _Corpus(self._vector_size(truncate_dim, max_active_dims))
+        kept = (
+            self._corpus
+            if corpus is None
+            else _Corpus(self._size(truncate_dim=truncate_dim, max_active_dims=max_active_dims))
+        )
         if kept is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
         vectors = self._vectors(queries, self._prompt("query", prompt_name, prompt), kept.size, "query")
-        if kept.files is not None:
-            scores, numbers = kept.index.nearest(vectors, top_k)
+        if kept.files is not None and kept.search_index is not None:
+            scores, numbers = kept.search_index.nearest(vectors, top_k)
             if texts is not None:
                 best = np.unique(numbers).tolist()
                 texts.update(zip(best, kept.files.texts(best), strict=True))
             return scores, numbers
-        behind = self._prompt("document", corpus_prompt_name, corpus_prompt)
+        before = self._prompt("document", corpus_prompt_name, corpus_prompt)
         size = corpus_chunks.CORPUS_CHUNK
         starts = range(0, max(len(queries), 1), size)
         parts = [_Best(vectors[i : i + size], len(queries[i : i + size]), top_k) for i in starts]
-        for chunk in kept.chunks if corpus is None else self._embedded(corpus, behind, kept.size):
+        for chunk in kept.chunks if corpus is None else self._embedded(corpus, before, kept.size):
             for part in parts:  # so that scores are at most [CHUNK, CHUNK]
-                part.add(self._compare(part.vectors, chunk.vectors), chunk.start)
+                part.add(compare(self.model.settings.similarity, part.vectors, chunk.vectors), chunk.start)
             if texts is not None:
                 best = set(np.unique(np.concatenate([part.numbers.ravel() for part in parts])).tolist())
                 for number in texts.keys() - best:

@@ -81,15 +81,15 @@ def _texts(root: storage.Path, part: str) -> Iterator[tuple[str, str]]:
 
 
 def _judgements(root: storage.Path, split: str) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    judgements: dict[str, dict[str, int]] = {}
     for path in _files(root, "qrels", split, (".tsv", *_OBJECTS)):
         rows = _delimited(path) if storage.without_compression(path).lower().endswith(".tsv") else _objects(path)
         for where, row in rows:
             query, document = _id(where, row, _QUERY), _id(where, row, _DOCUMENT)
-            found.setdefault(query, {})[document] = _relevance(where, row.get(_SCORE, 1))
-    if not found:
+            judgements.setdefault(query, {})[document] = _relevance(where, row.get(_SCORE, 1))
+    if not judgements:
         raise InputError(f"{root}/qrels: expected judgements, found none")
-    return found
+    return judgements
 
 
 def _files(root: storage.Path, folder: str, stem: str, endings: tuple[str, ...]) -> list[str]:
@@ -101,9 +101,9 @@ def _files(root: storage.Path, folder: str, stem: str, endings: tuple[str, ...])
     beside = [] if folder == "qrels" else [f"{root}/{stem}"]
     for place in (*beside, f"{root}/{folder}/{stem}"):
         for ending in endings:
-            for found in (f"{place}{ending}{compression}" for compression in ("", *storage.COMPRESSED)):
-                if storage.Path(found).exists():
-                    return [found]
+            for file in (f"{place}{ending}{compression}" for compression in ("", *storage.COMPRESSED)):
+                if storage.Path(file).exists():
+                    return [file]
     shards = [str(path) for path in storage.matching_files(f"{root}/{folder}/*.parquet")]
     if chosen := [path for path in shards if path.rpartition("/")[2].startswith(f"{stem}-")] or shards:
         return chosen
@@ -126,17 +126,17 @@ def _delimited(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _id(where: str, row: dict[str, Any], key: str) -> str:
-    found = row.get(key)
-    if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
-        raise InputError(f"{where}: expected an id in {key}, found {found!r}")
-    return str(found)
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise InputError(f"{where}: expected an id in {key}, found {value!r}")
+    return str(value)
 
 
-def _relevance(where: str, found: Any) -> int:
+def _relevance(where: str, score: Any) -> int:
     try:
-        number = float(found)
+        number = float(score)
     except (TypeError, ValueError):
         number = math.nan
     if not number.is_integer():
-        raise InputError(f"{where}: expected a whole number in {_SCORE}, found {found!r}")
+        raise InputError(f"{where}: expected a whole number in {_SCORE}, found {score!r}")
     return int(number)

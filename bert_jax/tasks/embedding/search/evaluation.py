@@ -84,26 +84,26 @@ def evaluate_search(
     _trec_eval()
     if run_file:
         storage.check_writable(run_file)
-    given = read_retrieval_set(data, split)
+    dataset = read_retrieval_set(data, split)
     if run_file:
-        _check_ids(run_file, itertools.chain(given.queries, (name for name, _ in given.documents())))
+        _check_ids(run_file, itertools.chain(dataset.queries, (name for name, _ in dataset.documents())))
     search = pipeline(f"{kind}-search" if kind else "search", model, dtype, batch_size, batch_invariant=batch_invariant)
-    ranked = rank(search, given, top_k, keep_same_id, **options)
+    ranked = rank(search, dataset, top_k, keep_same_id, **options)
     rankings = ranked.rankings
     if reranker:
         cross_encoder = pipeline("rerank", reranker, dtype, batch_size, batch_invariant=batch_invariant)
-        rankings = rerank(cross_encoder, given, rankings, rerank_top_k)
+        rankings = rerank(cross_encoder, dataset, rankings, rerank_top_k)
     if run_file:
         storage.write_atomically(run_file, trec_run(rankings))
-    return score_rankings(given, rankings, names) | {"queries": len(given.queries), "documents": ranked.documents}
+    return score_rankings(dataset, rankings, names) | {"queries": len(dataset.queries), "documents": ranked.documents}
 
 
-def rank(search: Any, given: RetrievalSet, top_k: int, keep_same_id: bool = False, **options: Any) -> Ranked:
+def rank(search: Any, dataset: RetrievalSet, top_k: int, keep_same_id: bool = False, **options: Any) -> Ranked:
     """Rank the documents of a retrieval set.
 
     Args:
         search: an object with the method `nearest` of `bert_jax.tasks.embedding.search.pipeline.CorpusSearch`.
-        given: the retrieval set.
+        dataset: the retrieval set.
         top_k: number of documents per query.
         keep_same_id: as for `evaluate_search`.
         options: options of `nearest`.
@@ -111,50 +111,50 @@ def rank(search: Any, given: RetrievalSet, top_k: int, keep_same_id: bool = Fals
     ids: list[str] = []
 
     def texts() -> Any:
-        for name, text in given.documents():
+        for name, text in dataset.documents():
             ids.append(name)
             yield text
 
     more = 0 if keep_same_id else 1
-    scores, numbers = search.nearest(list(given.queries.values()), texts(), top_k + more, **options)
+    scores, numbers = search.nearest(list(dataset.queries.values()), texts(), top_k + more, **options)
     rankings, same = {}, 0
-    for query, row, found in zip(given.queries, scores.tolist(), numbers.tolist(), strict=True):
-        ranking = {ids[number]: score for number, score in zip(found, row, strict=True)}
-        if not keep_same_id and given.judgements.get(query, {}).get(query, 0) <= 0:
+    for query, row, best in zip(dataset.queries, scores.tolist(), numbers.tolist(), strict=True):
+        ranking = {ids[number]: score for number, score in zip(best, row, strict=True)}
+        if not keep_same_id and dataset.judgements.get(query, {}).get(query, 0) <= 0:
             same += ranking.pop(query, None) is not None
         rankings[query] = dict(list(ranking.items())[:top_k])
     if same:
-        _log.warning("%s: left out the document with the same id of %d queries, as BEIR does", given.directory, same)
+        _log.warning("%s: left out the document with the same id of %d queries, as BEIR does", dataset.directory, same)
     return Ranked(rankings, len(ids))
 
 
-def rerank(reranker: Any, given: RetrievalSet, rankings: Mapping[str, Ranking], top_k: int) -> dict[str, Ranking]:
+def rerank(reranker: Any, dataset: RetrievalSet, rankings: Mapping[str, Ranking], top_k: int) -> dict[str, Ranking]:
     """Score the first `top_k` documents of each ranking with a cross-encoder.
 
     Args:
         reranker: a `bert_jax.tasks.reranking.pipeline.Rerank`.
-        given: the retrieval set.
+        dataset: the retrieval set.
         rankings: id of a query -> a ranking, best first.
         top_k: number of documents per query.
     """
     if top_k < 1:
         raise InputError(f"rerank_top_k: expected a positive integer, found {top_k}")
     chosen = {query: list(ranking)[:top_k] for query, ranking in rankings.items()}
-    wanted = {name for names in chosen.values() for name in names}
-    texts = {name: text for name, text in given.documents() if name in wanted}
-    found = {}
+    to_read = {name for names in chosen.values() for name in names}
+    texts = {name: text for name, text in dataset.documents() if name in to_read}
+    reranked = {}
     for query, names in chosen.items():
-        scores = reranker.relevance([given.queries[query]] * len(names), [texts[name] for name in names])
-        found[query] = {names[i]: float(scores[i]) for i in np.argsort(-scores, kind="stable")}
-    return found
+        scores = reranker.relevance([dataset.queries[query]] * len(names), [texts[name] for name in names])
+        reranked[query] = {names[i]: float(scores[i]) for i in np.argsort(-scores, kind="stable")}
+    return reranked
 
 
 def score_rankings(
-    given: RetrievalSet, rankings: Mapping[str, Ranking], metric_names: Sequence[str] = SEARCH_METRICS
+    dataset: RetrievalSet, rankings: Mapping[str, Ranking], metric_names: Sequence[str] = SEARCH_METRICS
 ) -> dict[str, float]:
     """Return metrics of rankings, as `evaluate_search` does. Raises InputError for an unknown metric."""
     trec_eval = _trec_eval()
-    return {name: _mean(trec_eval, given.judgements, rankings, *_measure(name)) for name in metric_names}
+    return {name: _mean(trec_eval, dataset.judgements, rankings, *_measure(name)) for name in metric_names}
 
 
 def trec_run(rankings: Mapping[str, Ranking], tag: str = "bert_jax") -> str:
@@ -191,8 +191,8 @@ def _mean(trec_eval: Any, judgements: Any, rankings: Mapping[str, Ranking], meas
     if measure == "recip_rank":  # which has no cutoff in trec_eval
         name = key = measure
         rankings = {query: _first(ranking, cutoff) for query, ranking in rankings.items()}
-    found = trec_eval.RelevanceEvaluator(judgements, {name}).evaluate(rankings)
-    return float(np.mean([row[key] for row in found.values()]))
+    of_queries = trec_eval.RelevanceEvaluator(judgements, {name}).evaluate(rankings)
+    return float(np.mean([row[key] for row in of_queries.values()]))
 
 
 def _first(ranking: Ranking, count: int) -> Ranking:

@@ -17,11 +17,11 @@ from bert_jax.cli.verbs import (
     check_counts,
 )
 from bert_jax.errors import InputError
-from bert_jax.tasks.embedding.vector_files import vector_sizes
 
+_SIZES = ("truncate_dim", "max_active_dims")
 _SEARCH = ParameterFlags("bert_jax.tasks.embedding.search.corpus_search.CorpusSearch.__call__", "top_k")
 _INDEX = ParameterFlags(
-    "bert_jax.tasks.embedding.search.corpus_search.CorpusSearch.write_index", "precision", "centroids"
+    "bert_jax.tasks.embedding.search.corpus_search.CorpusSearch.write_index", "precision", "centroids", "approximate"
 )
 _EVALUATION = ParameterFlags(
     "bert_jax.tasks.embedding.search.evaluation.evaluate_search",
@@ -113,9 +113,9 @@ def run_similarity(args: argparse.Namespace) -> None:
     from bert_jax.inference.scoring import short
 
     compare = pipeline("similarity", args.model, args.dtype)
-    score = compare(args.first, args.second, **prompt_options(args), **vector_sizes(args, compare.head))
-    found = {"texts": [args.first, args.second], "score": short(score)}
-    print(json.dumps(found) if args.json else f"{score:.4f}")
+    score = compare(args.first, args.second, **prompt_options(args, *_SIZES))
+    answer = {"texts": [args.first, args.second], "score": short(score)}
+    print(json.dumps(answer) if args.json else f"{score:.4f}")
 
 
 def run_search(args: argparse.Namespace) -> None:
@@ -123,21 +123,21 @@ def run_search(args: argparse.Namespace) -> None:
     if (args.corpus is None) == (args.index is None):
         raise InputError("search: expected a corpus, as --corpus FILE or as --index DIR")
     search = ranking_pipeline(args, f"{args.kind}-search" if args.kind else "search")
-    options = prompt_options(args, "corpus_prompt_name", "corpus_prompt") | vector_sizes(args, search.head)
+    of_corpus = (*_SIZES, "corpus_prompt_name", "corpus_prompt")
     if args.index is not None:
-        for name in ("truncate_dim", "max_active_dims", "corpus_prompt_name", "corpus_prompt"):
+        for name in of_corpus:
             if getattr(args, name) is not None:
                 raise InputError(
                     f"--{name.replace('_', '-')}: expected none with --index, which has its own, found one"
                 )
         search.open_index(args.index)
-    found = search(
+    rankings = search(
         args.texts,
         corpus=None if args.index else corpus_texts(args.corpus, args.text_column),
         **_SEARCH.values(args),
-        **options,
+        **prompt_options(args, *of_corpus),
     )
-    for query, answers in zip(args.texts, found, strict=True):
+    for query, answers in zip(args.texts, rankings, strict=True):
         print_ranking(args, query, answers)
 
 
@@ -145,13 +145,8 @@ def run_index(args: argparse.Namespace) -> None:
     """Write an index of the texts of a file."""
     check_counts(args, "batch_size", "centroids")
     search = ranking_pipeline(args, f"{args.kind}-search" if args.kind else "search")
-    options = prompt_options(args) | vector_sizes(args, search.head)
-    count = search.write_index(
-        corpus_texts(args.corpus, args.text_column),
-        args.out,
-        **_INDEX.values(args),
-        **options,
-    )
+    texts = corpus_texts(args.corpus, args.text_column)
+    count = search.write_index(texts, args.out, **_INDEX.values(args), **prompt_options(args, *_SIZES))
     say(f"{args.out}: index of {count:,} texts")
 
 
@@ -160,13 +155,13 @@ def run_evaluate_search(args: argparse.Namespace) -> None:
     check_counts(args, "top_k", "rerank_top_k", "batch_size")
     from bert_jax.tasks.embedding.search.evaluation import evaluate_search
 
-    given = ("batch_size", "batch_invariant", "dtype", "kind")
+    of_model = ("batch_size", "batch_invariant", "dtype", "kind")
     scores = evaluate_search(
         args.model,
         args.data,
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         **_EVALUATION.values(args),
-        **{name: getattr(args, name) for name in given},
-        **prompt_options(args, "truncate_dim", "max_active_dims", "corpus_prompt_name", "corpus_prompt"),
+        **{name: getattr(args, name) for name in of_model},
+        **prompt_options(args, *_SIZES, "corpus_prompt_name", "corpus_prompt"),
     )
     print_scores(scores, f"{args.model} on {args.data}", args.json)

@@ -1,0 +1,80 @@
+"""Sparse embeddings: weights of the tokens of the vocabulary (SPLADE; Formal et al. 2021,
+arXiv:2107.05720)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.inference.base import positive, progress_bar
+from bert_jax.tasks.embedding.embedder import Embedder
+
+
+class SparseEmbedding(Embedder):
+    """Sparse embeddings: for each text a weight of each token of the vocabulary, most of them 0, and none negative.
+
+    A call returns a `scipy.sparse.csr_array` of float32, `[N, V]`; for one text `[1, V]`.
+    """
+
+    head = "sparse_embedding"
+
+    def decode(self, vectors: Any, top_k: int | None = None) -> list[list[tuple[str, float]]]:
+        """Return the tokens of sparse vectors `[N, V]` and their weights, the greatest first, like ST's `decode`.
+
+        Args:
+            vectors: sparse vectors of this model.
+            top_k: number of tokens per vector; None = all with a weight.
+        """
+        top_k = None if top_k is None else positive("top_k", top_k)
+        decoded = []
+        for start, end in zip(vectors.indptr[:-1], vectors.indptr[1:], strict=True):
+            ids, weights = vectors.indices[start:end], vectors.data[start:end]
+            best = np.argsort(-weights, kind="stable")[:top_k]
+            decoded.append([(self.tokenizer.id_to_token(int(ids[i])), float(weights[i])) for i in best])
+        return decoded
+
+    def _embed(
+        self, texts: list[str], prompt: str, size: int | None, task: str | None, truncation: bool, progress: bool
+    ) -> Any:
+        indices: list[np.ndarray] = [np.zeros(0, np.int32)] * len(texts)
+        weights: list[np.ndarray] = [np.zeros(0, np.float32)] * len(texts)
+        lexical = self.model.config.pooling == "lexical"
+        field = "token_weights" if lexical else "sentence_embedding"
+        with progress_bar(len(texts), progress) as advance:
+            for window, inputs in self._windows(texts, truncation=truncation, prompt=prompt):
+                for rows, _, output in self._batches(inputs, (field,)):
+                    for row, values in zip(rows, np.asarray(output[field]), strict=True):
+                        vector = self._of_tokens(inputs["input_ids"][row], values) if lexical else values
+                        indices[window[row]], weights[window[row]] = active(vector, size)
+                    advance(len(rows))
+        return as_csr(indices, weights, self.model.config.vocab_size)
+
+    def _of_tokens(self, ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return for each token of the vocabulary its greatest weight `[V]` in a text; 0 for special tokens."""
+        vector = np.zeros(self.model.config.vocab_size, np.float32)
+        np.maximum.at(vector, ids[: len(weights)], weights)
+        tokenizer = self.tokenizer
+        unknown = (i for i in tokenizer.special_ids if tokenizer.is_unknown(i))
+        vector[[tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, *unknown]] = 0
+        return vector
+
+
+def active(vector: np.ndarray, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the dimensions of a vector `[V]` that are not 0, rising, and their values; of many, the `most` greatest.
+
+    Of equal values the first dimensions are kept.
+    """
+    (indices,) = np.nonzero(vector)
+    if most is not None and len(indices) > most:
+        indices = np.sort(indices[np.argsort(-vector[indices], kind="stable")[:most]])
+    return indices.astype(np.int32), vector[indices]
+
+
+def as_csr(indices: Sequence[np.ndarray], weights: Sequence[np.ndarray], size: int) -> Any:
+    """Return rows of dimensions and weights as a `scipy.sparse.csr_array` `[N, size]`."""
+    from scipy import sparse  # slow to import
+
+    starts = np.cumsum([0, *map(len, indices)])
+    data, columns = (np.concatenate([*rows, np.zeros(0, kind)]).astype(kind, copy=False)
+                     for rows, kind in ((weights, np.float32), (indices, np.int32)))  # fmt: skip
+    return sparse.csr_array((data, columns, starts), shape=(len(indices), size))
