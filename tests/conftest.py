@@ -120,6 +120,18 @@ def _few_programs() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_curves(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Training draws no picture of its curves, which takes a fourth of a small run, but in files marked `curves`."""
+    loop = sys.modules.get("bert_jax.training.loop")
+    if loop is None or request.node.get_closest_marker("curves"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "write_report", lambda workdir, title: "no curves")
+        yield
+
+
 _WORDS = (
     "the a an of to in is was it he she and or not cat dog bird fish house tree river stone red green blue old young "
     "big small runs sat sleeps eats sees on under over by with from good bad one two three time day night man child"
@@ -205,18 +217,14 @@ def tiny_tokenizer(tiny_vocab: tuple[str, ...]) -> Tokenizer:
 @pytest.fixture(scope="session")
 def write_small(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
     """Writes a small model with random parameters and `tiny_tokenizer`; fields of its config may be given."""
-    import jax  # here, as what a test sets in the environment comes before it
+    from random_models import write_model  # here, as what a test sets in the environment comes before it
 
     from bert_jax.config import BertConfig
-    from bert_jax.conversion.huggingface import save_pretrained
-    from bert_jax.modeling import Bert
 
-    usual = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    size |= {"max_position_embeddings": 32, "vocab_size": tiny_tokenizer.vocab_size}
 
     def write(path: Path, head: str = "encoder", seed: int = 0, **fields: Any) -> Path:
-        given = usual | {"max_position_embeddings": 32, "vocab_size": tiny_tokenizer.vocab_size} | fields
-        config = BertConfig().replace(**given)
-        save_pretrained(path, config, head, jax.jit(Bert(config, head).init)(jax.random.key(seed)), tiny_tokenizer)
-        return path
+        return write_model(path, BertConfig().replace(**size | fields), head, tiny_tokenizer, seed)
 
     return write

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import re
 import sys
 import tomllib
@@ -29,6 +30,10 @@ ORDER = (
 )  # fmt: skip
 
 
+def within(path):
+    return str(path.relative_to(PACKAGE))
+
+
 def part_of(path):
     """`bert_jax/jobs/base.py` -> `jobs`; `bert_jax/sharding.py` -> `sharding`; a family's file -> `family`."""
     return part_of_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
@@ -51,9 +56,14 @@ TASK_FOLDERS = {path.name for path in (PACKAGE / "tasks").iterdir() if (path / "
 BASE_TASKS = {"pretraining", "classification"}  # others may build on these
 
 
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
 def imports(path, nodes=ast.walk):
     """Dotted names of all that a file imports, inside functions too, or in those `nodes` of its tree."""
-    for node in nodes(ast.parse(path.read_text())):
+    for node in nodes(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -61,25 +71,26 @@ def imports(path, nodes=ast.walk):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_one_way(path):
-    if path == PACKAGE / "__init__.py":
-        return  # the public face names its parts, and imports none until one is asked for
-    part = part_of(path)
-    assert part in ORDER, f"{part} has no place in ORDER: decide what it may import"
-    for name in imports(path):
-        if name.startswith("bert_jax."):
-            other = part_of_module(name)
-            if other in ORDER:
-                assert ORDER.index(other) <= ORDER.index(part), f"{path}: {part} imports {name}"
-                if other == part == "family":
-                    family = name.split(".")[2]
-                    assert family == "bert" or family in path.parts, f"{path}: a family imports {name}"
-                elif other == part == "task":
-                    task = name.split(".")[2]
-                    assert task in BASE_TASKS or task in path.parts, f"{path}: a task imports {name}"
-                else:
-                    assert other not in ("family", "task"), f"{path} imports {name}: it is found by name"
+def runs_one_way(path, name):
+    """Whether a file may import a name of the package."""
+    part, other = part_of(path), part_of_module(name)
+    if other not in ORDER:
+        return True
+    if ORDER.index(other) > ORDER.index(part):
+        return False
+    if other in ("family", "task"):  # all others find it by name
+        folder = name.split(".")[2]
+        return other == part and (folder in {"family": {"bert"}, "task": BASE_TASKS}[part] or folder in path.parts)
+    return True
+
+
+def test_imports_run_one_way():
+    # The public face names its parts, and imports none until one is asked for.
+    files = [path for path in MODULES if path != PACKAGE / "__init__.py"]
+    unplaced = {part_of(path) for path in files} - set(ORDER)
+    assert not unplaced, "parts without a place in ORDER: decide what they may import"
+    names = [(path, name) for path in files for name in imports(path) if name.startswith("bert_jax.")]
+    assert not [f"{path} imports {name}" for path, name in names if not runs_one_way(path, name)]
 
 
 _TASK_FILES = ("tasks/*/task.py", "tasks/*/*/task.py", "tasks/masked_diffusion/pretraining.py")
@@ -110,7 +121,7 @@ INTERFACES = {
 
 def public_names(path):
     """The names that a file defines at its top level, without private names and loggers."""
-    for node in ast.parse(path.read_text()).body:
+    for node in tree_of(path).body:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 names = [name]
@@ -189,12 +200,12 @@ def direct_file_access(tree):
                 yield node
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_the_storage_layer_opens_paths(path):
-    name = str(path.relative_to(PACKAGE))
-    if part_of(path) != "storage" and name not in READ_THEIR_OWN_FILES:
-        found = [f"line {node.lineno}: {ast.unparse(node)}" for node in direct_file_access(ast.parse(path.read_text()))]
-        assert not found, f"{name}: through bert_jax.storage, a path may be on a bucket too: {found}"
+def test_only_the_storage_layer_opens_paths():
+    files = [path for path in MODULES if part_of(path) != "storage" and within(path) not in READ_THEIR_OWN_FILES]
+    opened = [
+        f"{path}:{node.lineno}: {ast.unparse(node)}" for path in files for node in direct_file_access(tree_of(path))
+    ]
+    assert not opened, "through bert_jax.storage, a path may be on a bucket too"
 
 
 @pytest.mark.parametrize(
@@ -231,12 +242,12 @@ def process_changes(tree):
             yield node
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_changes_the_process(path):
+def test_no_module_changes_the_process():
     """What a call leaves behind is tested in test_process.py; this is about new modules."""
-    if str(path.relative_to(PACKAGE)) not in SET_THE_PROCESS:
-        found = {ast.unparse(node) for node in process_changes(ast.parse(path.read_text()))} - IN_WORKER_PROCESSES
-        assert not found, f"{path}: an entry point sets these, or a block that undoes it: {found}"
+    files = [path for path in MODULES if within(path) not in SET_THE_PROCESS]
+    changes = [(path, ast.unparse(node)) for path in files for node in process_changes(tree_of(path))]
+    changes = [f"{path}: {change}" for path, change in changes if change not in IN_WORKER_PROCESSES]
+    assert not changes, "an entry point sets these, or a block that undoes it"
 
 
 @pytest.mark.parametrize(

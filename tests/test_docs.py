@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
+from random_models import write_model
 
 from bert_jax.cli import build_parser
 from bert_jax.cli.describe import as_page as command_line_page
@@ -17,8 +17,6 @@ from bert_jax.config import BertConfig
 from bert_jax.config.describe import config_page
 from bert_jax.config.model_files_page import model_files_page
 from bert_jax.config.model_files_page import tables as model_files_tables
-from bert_jax.conversion.huggingface import save_pretrained
-from bert_jax.modeling import Bert
 from bert_jax.recipes.keys import KEYS
 from bert_jax.recipes.page import recipes_page
 from bert_jax.recipes.shipped import recipe_names
@@ -161,8 +159,7 @@ def test_the_python_of_the_readme_runs(tmp_path, tiny_tokenizer):
     for name, head in models.items():
         labels = 2 if head == "question_answering" else 3
         config = BertConfig.named("tiny", vocab_size=tiny_tokenizer.vocab_size, num_labels=labels)
-        params = Bert(config, head).init(jax.random.key(0))
-        save_pretrained(tmp_path / head, config, head, params, tiny_tokenizer)
+        write_model(tmp_path / head, config, head, tiny_tokenizer)
         code = code.replace(name, str(tmp_path / head))
     names: dict[str, Any] = {}
     exec(code.replace("path/to/copy", str(tmp_path / "copy")), names)
@@ -176,7 +173,7 @@ def test_the_python_of_the_page_for_users_of_other_libraries_runs(tmp_path, tiny
     monkeypatch.chdir(tmp_path)
     code = "".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "coming_from.md").read_text(), re.DOTALL))
     config = BertConfig.named("tiny", vocab_size=tiny_tokenizer.vocab_size, num_hidden_layers=1)
-    save_pretrained("path/to/bert", config, "encoder", Bert(config, "encoder").init(jax.random.key(0)), tiny_tokenizer)
+    write_model("path/to/bert", config, "encoder", tiny_tokenizer)
     Path("path/to/SST-2").mkdir()
     rows = "".join(f"{'good' if i % 2 else 'bad'} film {i}\t{i % 2}\n" for i in range(40))
     for name in ("train", "dev"):

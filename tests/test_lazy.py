@@ -78,10 +78,15 @@ def test_every_entry_of_the_tasks_is_there():
         assert all(hasattr(importlib.import_module(module), "add_verbs") for module in entry.verbs)
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_lazy_modules_are_those_that_the_type_checker_reads(path):
+def test_lazy_modules_are_those_that_the_type_checker_reads():
     """`x = LazyModule("a.x")` is beside `from a import x`, under which the type checker knows it."""
-    tree = ast.parse(path.read_text())
+    lazy = [text for path in sorted(PACKAGE.rglob("*.py")) if "LazyModule(" in (text := path.read_text())]
+    assert len(lazy) > 10
+    for text in lazy:
+        check_lazy_modules(ast.parse(text))
+
+
+def check_lazy_modules(tree):
     assigned = {
         node.targets[0].id: ast.literal_eval(node.value.args[0])
         for node in ast.walk(tree)

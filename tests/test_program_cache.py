@@ -12,13 +12,12 @@ import jax
 import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+from random_models import write_model
 
 import bert_jax
 from bert_jax import cache_limit, program_cache
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.inference import from_pretrained, programs
-from bert_jax.modeling import Bert
 
 NAME = "0123456789abcdef" * 2
 PACKAGE = Path(bert_jax.__file__).parent
@@ -165,7 +164,7 @@ print(np.asarray(output.last_hidden_state).tobytes().hex())
 def test_a_changed_package_answers_by_no_program_from_before(tmp_path, named):
     config = BertConfig.named("tiny", "modernbert", num_hidden_layers=3, local_window=2, global_every=3)
     model = tmp_path / "model"
-    save_pretrained(model, config, "encoder", Bert(config, "encoder").init(jax.random.key(0)))
+    write_model(model, config)
     package = Path(
         shutil.copytree(PACKAGE, tmp_path / "copy" / "bert_jax", ignore=shutil.ignore_patterns("__pycache__"))
     )

@@ -20,9 +20,6 @@ import pytest
 
 from bert_jax import recipes
 from bert_jax.cli import main
-from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import save_pretrained
-from bert_jax.modeling import Bert
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.state import State
@@ -65,20 +62,10 @@ def place(tmp_path, monkeypatch, model):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory, tiny_tokenizer):
+def model(tmp_path_factory, write_small):
     directory = tmp_path_factory.mktemp("models") / "model"
-    config = BertConfig(
-        vocab_size=tiny_tokenizer.vocab_size,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=POSITIONS,
-        id2label=("bad", "good"),
-    )
-    params = jax.jit(Bert(config, "sequence_classification").init)(jax.random.key(0))
-    save_pretrained(directory, config, "sequence_classification", params, tiny_tokenizer)
-    return directory
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "max_position_embeddings": POSITIONS}
+    return write_small(directory, "sequence_classification", id2label=("bad", "good"), **sizes)
 
 
 def contents(place: Path) -> dict[str, bytes]:

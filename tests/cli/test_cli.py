@@ -16,11 +16,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from random_models import write_model
 
 from bert_jax.cli import build_parser, main
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-from bert_jax.modeling import Bert
+from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.tokenization import load_tokenizer, word_piece
 
 WORDS = ["the", "a", "cat", "dog", "film", "is", "was", "good", "bad", "on", "mat"]
@@ -37,10 +37,7 @@ VERBS = sorted(build_parser()[1])
 
 
 def save_model(directory, head, **changes):
-    config = TINY.replace(**changes)
-    params = Bert(config, head).init(jax.random.key(0))
-    save_pretrained(directory, config, head, params, word_piece(PIECES, lowercase=True))
-    return str(directory)
+    return str(write_model(directory, TINY.replace(**changes), head, word_piece(PIECES, lowercase=True)))
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ def refused(capsys, command):
 def test_pretraining_leaves_a_model_that_fills_masks(pretrained, place, capsys):
     assert load_pretrained(pretrained).head == "pretraining"
     left = {path.name for path in (place / "pretrained").iterdir()}
-    assert left >= {"config.json", "checkpoints", "metrics.jsonl", "report.png", "model", "profile"}
+    assert left >= {"config.json", "checkpoints", "metrics.jsonl", "model", "profile"}
     assert list((place / "pretrained" / "profile").rglob("*.xplane.pb"))
     assert main(["fill-mask", str(pretrained), "the [MASK] was good.", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["masks"][0]) == 5

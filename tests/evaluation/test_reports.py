@@ -136,7 +136,7 @@ def test_the_verb_writes_it(classifier, tmp_path, capsys):
     assert capsys.readouterr().out.endswith(f"{tmp_path / 'r.html'}: report written\n")
     check_alone(Page(tmp_path / "r.html"))
     assert main(["evaluate", "--model", str(model), "--data", "nowhere.tsv", "--report", "r.txt"]) == 2
-    assert capsys.readouterr().err == "bert-jax: r.txt: expected a file named .html to write the report to\n"
+    assert "r.txt: expected a file named .html" in capsys.readouterr().err
 
 
 def test_a_bad_name_is_answered_before_anything_is_opened(tmp_path):

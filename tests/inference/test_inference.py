@@ -6,6 +6,7 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+from random_models import normal_params
 
 import bert_jax
 from bert_jax.config import BertConfig
@@ -15,7 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference import PIPELINES, PretrainedModel, from_pretrained, pipeline
 from bert_jax.inference.padding import bucket
 from bert_jax.inference.programs import _programs
-from bert_jax.modeling import HEADS, Bert, Compute
+from bert_jax.modeling import HEADS, Compute
 from bert_jax.tokenization import word_piece
 
 WORDS = [
@@ -37,18 +38,11 @@ CONFIG = BertConfig(
 ORACLE = pathlib.Path(__file__).parents[3] / "shared" / "data" / "minilm_oracle"
 
 
-def random_params(config: BertConfig, head: str):
-    generator = np.random.default_rng(3)
-    shapes = Bert(config, head).abstract_params()
-    return jax.tree.map(lambda leaf: generator.normal(0.0, 0.3, leaf.shape).astype(np.float32), shapes)
-
-
 def model_of(head: str, **changes) -> PretrainedModel:
     config = CONFIG.replace(**changes)
     tokenizer = word_piece(PIECES)
-    return PretrainedModel(
-        config, head, random_params(config, head), tokenizer, Compute(), max_length=config.max_position_embeddings
-    )
+    params = normal_params(config, head, 0.3, seed=3)
+    return PretrainedModel(config, head, params, tokenizer, Compute(), max_length=config.max_position_embeddings)
 
 
 def saved(path: pathlib.Path, head: str, **changes) -> pathlib.Path:
@@ -166,7 +160,7 @@ def test_a_vocabulary_that_does_not_fit(tmp_path):
 
 
 def test_a_model_without_tokenizer(tmp_path):
-    save_pretrained(tmp_path / "model", CONFIG, "encoder", random_params(CONFIG, "encoder"))
+    save_pretrained(tmp_path / "model", CONFIG, "encoder", normal_params(CONFIG, "encoder", 0.3, seed=3))
     model = from_pretrained(tmp_path / "model")
     assert model.tokenizer is None and model([[5, 6]]).pooler_output.shape == (1, 16)
     with pytest.raises(InputError, match="expected a model with a tokenizer"):

@@ -25,6 +25,7 @@ import time
 import traceback
 
 import jax
+from kill_moments import SEED
 
 import bert_jax.tasks.classification.task
 import bert_jax.tasks.electra.task
@@ -33,8 +34,8 @@ from bert_jax import jobs, recipes
 from bert_jax.training.loop import Preempted, train
 
 
-def signal_self_at(step: int, number: int, within: float) -> None:
-    """Has this process send itself a signal at some moment after the reading of the batch of `step`."""
+def signal_self_at(step: int, number: int, delay: float) -> None:
+    """Has this process send itself a signal `delay` seconds after the reading of the batch of `step`."""
     build = jobs.build
 
     def build_with_a_bomb(recipe):
@@ -44,7 +45,7 @@ def signal_self_at(step: int, number: int, within: float) -> None:
         def watched(at, rows=slice(None)):
             if at >= step and not lit.is_set():
                 lit.set()
-                threading.Timer(random.uniform(0, within), os.kill, (os.getpid(), number)).start()
+                threading.Timer(delay, os.kill, (os.getpid(), number)).start()
             return batch(at, rows)
 
         job.train_source.batch = watched
@@ -66,7 +67,8 @@ def start(recipe_file: str, workdir: str, process: int, port: int, run: dict) ->
         if run.get("processes", 1) > 1:
             jax.distributed.initialize(f"localhost:{port}", run["processes"], process)
         if "kill_at" in run:
-            signal_self_at(run["kill_at"], signal.SIGKILL, run.get("within", 0.02))
+            moment = random.Random(f"{SEED} {process} {run['kill_at']}")
+            signal_self_at(run["kill_at"], signal.SIGKILL, moment.uniform(0, run.get("within", 0.02)))
         if "stop_at" in run and process == run.get("processes", 1) - 1:
             signal_self_at(run["stop_at"], signal.SIGTERM, 0.0)
         recipe = recipes.load_recipe(recipe_file)

@@ -7,6 +7,8 @@ import random
 import subprocess
 import sys
 
+from kill_moments import kill_moments
+
 from bert_jax import recipes
 
 STEPS = 20
@@ -77,6 +79,7 @@ def train_in_processes(recipe, workdir, runs: list[dict], folder: pathlib.Path |
     else:
         config.write_text(recipes.to_json(recipes.resolve(recipe)))
     plan.write_text(json.dumps(runs))
+    kill_moments("")  # prints the seed, from which the processes draw
     result = _script("runs.py", config, workdir, plan)
     expected = ["killed" if "kill_at" in run else "stopped" if "stop_at" in run else "finished" for run in runs]
     assert result.stdout.split() == expected, result.stdout + result.stderr

@@ -6,13 +6,13 @@ import shlex
 
 import numpy as np
 import pytest
+from kill_moments import kill_moments
 from small import STEPS, assert_alike, recipe, sentence, train_in_processes
 
 from bert_jax import from_pretrained
 from bert_jax.cli import main
 from bert_jax.training.loop import train
 
-KILLS = sorted(random.SystemRandom().sample(range(2, STEPS - 3), 3))
 TERMS = ("soft_labels", "hidden_states", "attentions", "relations")
 SIZES = {"hidden_size": 24, "num_hidden_layers": 4, "intermediate_size": 48, "initializer_range": 0.3}
 
@@ -31,14 +31,12 @@ def distilling(data, teachers, task="classification", **changes):
     return recipe(data, task, **(usual | changes))
 
 
-@pytest.mark.slow  # test_resume.py kills other tasks
-@pytest.mark.parametrize("cached", [False, True])
-def test_killed_and_never_killed_end_alike(tmp_path, data, teachers, cached):
-    changes = {f"distillation.weights.{term}": 1.0 for term in (TERMS[:1] if cached else TERMS)}
-    changes |= {"distillation.cache": str(tmp_path / "cache") if cached else "", "eval_every": 0}
-    made = distilling(data, teachers, **changes)
+@pytest.mark.slow  # test_killed_runs.py kills one with a cache
+def test_killed_and_never_killed_end_alike(tmp_path, data, teachers):
+    made = distilling(data, teachers, eval_every=0, **{f"distillation.weights.{term}": 1.0 for term in TERMS})
     train_in_processes(made, tmp_path / "whole", [{}])
-    train_in_processes(made, tmp_path / "killed", [*({"kill_at": step} for step in KILLS), {}])
+    kills = sorted(kill_moments("distillation").sample(range(2, STEPS - 3), 3))
+    train_in_processes(made, tmp_path / "killed", [*({"kill_at": step} for step in kills), {}])
     assert_alike(tmp_path / "whole", tmp_path / "killed")
 
 

@@ -1,9 +1,8 @@
 """Runs of several hosts: killed at any moment, with other numbers of devices, with clocks apart."""
 
-import random
-
 import numpy as np
 import pytest
+from kill_moments import kill_moments
 from small import assert_alike, metrics_of, recipe, train_in_processes
 
 HOSTS = {"processes": 2, "devices": 4}
@@ -18,7 +17,7 @@ def test_two_hosts_killed_at_any_moment_end_as_if_they_never_were(tmp_path, data
     steps = 2 * kills + 24
     pretraining.num_steps = steps
     pretraining.stages = ((steps // 2, 24, 16), (steps - steps // 2, 32, 8))
-    moments = [*sorted(random.SystemRandom().sample(range(1, steps - 18), kills - 1)), steps - 18]
+    moments = [*sorted(kill_moments(f"{kills} hosts").sample(range(1, steps - 18), kills - 1)), steps - 18]
     train_in_processes(pretraining, tmp_path / "whole", [hosts])
     killed = [hosts | {"kill_at": step, "within": SPREAD} for step in moments]
     # One that is told to stop leaves two checkpoints at least; the newest then loses what the second host alone reads.

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
@@ -11,6 +10,7 @@ import sys
 import time
 
 import pytest
+from kill_moments import kill_moments
 from small import metrics_of, recipe
 
 from bert_jax import jobs, recipes
@@ -96,10 +96,10 @@ def test_twenty_interrupts_of_processes_at_random_moments(tmp_path, data, twice)
     command = [sys.executable, "-m", "bert_jax", "finetune", "--config", str(config), "--workdir"]
     began = time.monotonic()
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    longest, last = time.monotonic() - began, 0
+    longest, last, moments = time.monotonic() - began, 0, kill_moments(f"interrupts {twice}")
     for _ in range(20):
         process = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.PIPE, text=True)
-        time.sleep(random.uniform(0.2, longest))
+        time.sleep(moments.uniform(0.2, longest))
         process.send_signal(signal.SIGINT)
         if twice:
             time.sleep(0.05)

@@ -1,17 +1,15 @@
 """Kinds of runs, killed by SIGKILL at random moments and started again, end as those that were never killed.
 
-The moments follow from a seed, which a failing test prints and the variable BERT_JAX_KILLS_SEED sets.
+The moments follow from a seed (kill_moments.py).
 """
 
-import os
-import random
 from pathlib import Path
 
 import pytest
+from kill_moments import SEED, kill_moments
 from killed_kinds import KINDS, Makers
 from killing import Disk, OnBucket, Run, assert_ended_alike, kill_at_moments, run_of, whole_run
 
-SEED = int(os.environ.get("BERT_JAX_KILLS_SEED") or random.SystemRandom().randrange(10**6))
 MOMENTS = 5
 # A tenth of all requests: reads and writes are refused, or their connections are cut before or within the answer.
 FAILING = {"fail": 0.06, "fail_status": [503, 429], "cut": 0.04}
@@ -48,12 +46,11 @@ def test_kills_on_a_disk(kind, tmp_path, whole):
 
 
 def kill_on_a_disk(kind, count, folder, whole):
-    print(f"BERT_JAX_KILLS_SEED={SEED}")
     undisturbed, home = whole(kind)
     place = Disk(home / "files")
     name = f"killed_{count}"
     run = run_of(KINDS[kind], place, name, folder)
-    kill_at_moments(run, undisturbed, count, random.Random(f"{SEED} {kind} disk"))
+    kill_at_moments(run, undisturbed, count, kill_moments(f"{kind} disk"))
     assert_ended_alike(KINDS[kind], home / "files/whole", place.fetched(name))
     report(kind, "disk", run)
 
@@ -61,13 +58,12 @@ def kill_on_a_disk(kind, count, folder, whole):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_kills_on_a_bucket_where_a_tenth_of_requests_fail(kind, tmp_path, whole, bucket):
-    print(f"BERT_JAX_KILLS_SEED={SEED}")
     undisturbed, home = whole(kind)
     place = OnBucket(bucket, kind.replace(" ", "_"), tmp_path)
     place.upload(home / "files")
     run = run_of(KINDS[kind], place, "killed", tmp_path)
     bucket.faults(**FAILING, seed=SEED)
-    kill_at_moments(run, undisturbed, MOMENTS, random.Random(f"{SEED} {kind} bucket"), slower=2.0)
+    kill_at_moments(run, undisturbed, MOMENTS, kill_moments(f"{kind} bucket"), slower=2.0)
     injected = bucket.counts()["faults"]
     bucket.faults(reset=True)
     assert_ended_alike(KINDS[kind], home / "files/whole", place.fetched("killed"))

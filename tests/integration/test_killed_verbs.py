@@ -1,18 +1,16 @@
 """Verbs without a work directory, killed by SIGKILL at random moments: the output is whole or absent.
 
 The same command, given again, writes what it would have written at first, and removes what the killed ones left. The
-moments follow from a seed, which a failing test prints and the variable BERT_JAX_KILLS_SEED sets.
+moments follow from a seed (kill_moments.py).
 """
 
 import json
-import os
-import random
 import sys
 
 import pytest
+from kill_moments import SEED, kill_moments
 from killing import Disk, OnBucket, Run
 
-SEED = int(os.environ.get("BERT_JAX_KILLS_SEED") or random.SystemRandom().randrange(10**6))
 MOMENTS = 5
 FAILING = {"fail": 0.06, "fail_status": [503, 429], "cut": 0.04}  # shares of requests
 # Verb -> its words; {at} is the folder of the files that it reads, {run} the one that it writes to.
@@ -102,24 +100,22 @@ def report(verb, place, run, failed=0):
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_kills_on_a_disk(verb, files, whole):
-    print(f"BERT_JAX_KILLS_SEED={SEED}")
     name = f"killed_{verb}"
     (files / name).mkdir()
     run = run_of(verb, Disk(files), name, files)
-    kill_at_moments(run, whole(verb), MOMENTS, random.Random(f"{SEED} {verb} disk"))
+    kill_at_moments(run, whole(verb), MOMENTS, kill_moments(f"{verb} disk"))
     report(verb, "disk", run)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_kills_on_a_bucket_where_a_tenth_of_requests_fail(verb, tmp_path, files, whole, bucket):
-    print(f"BERT_JAX_KILLS_SEED={SEED}")
     undisturbed = whole(verb)
     place = OnBucket(bucket, verb, tmp_path)
     place.upload(files)
     run = run_of(verb, place, "killed", tmp_path)
     bucket.faults(**FAILING, seed=SEED)
-    kill_at_moments(run, undisturbed, MOMENTS, random.Random(f"{SEED} {verb} bucket"), slower=2.0)
+    kill_at_moments(run, undisturbed, MOMENTS, kill_moments(f"{verb} bucket"), slower=2.0)
     injected = bucket.counts()["faults"]
     bucket.faults(reset=True)
     report(verb, "emulator", run, sum(injected.values()))

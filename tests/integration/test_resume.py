@@ -2,21 +2,23 @@
 
 import json
 import os
-import random
 import signal
 
 import pytest
+from kill_moments import kill_moments
 from small import STEPS, assert_alike, metrics_of, recipe, train_in_processes
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification.task import ClassificationTask
 from bert_jax.training.loop import Preempted, train
 
+pytestmark = pytest.mark.curves
+
 
 @pytest.mark.slow  # test_killed_runs.py kills one
 @pytest.mark.parametrize(("task", "kills"), [("pretraining", 1), ("pretraining", 5), ("classification", 5)])
 def test_killed_and_never_killed_end_alike(tmp_path, data, task, kills):
-    steps = sorted(random.SystemRandom().sample(range(2, STEPS - 3), kills))  # others in every run: any must do
+    steps = sorted(kill_moments(f"{task} {kills}").sample(range(2, STEPS - 3), kills))
     train_in_processes(recipe(data, task), tmp_path / "whole", [{}])
     train_in_processes(recipe(data, task), tmp_path / "killed", [*({"kill_at": step} for step in steps), {}])
     assert_alike(tmp_path / "whole", tmp_path / "killed")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import signal
 import struct
@@ -11,6 +10,7 @@ import sys
 import time
 
 import pytest
+from kill_moments import kill_moments
 from small import STEPS, assert_alike, metrics_of, recipe, train_in_processes
 
 from bert_jax import recipes, storage
@@ -64,7 +64,7 @@ def retries(folder):
 
 def kills(count, within=0.5):
     """Kills at any moment of a run, in a save as well."""
-    steps = sorted(random.SystemRandom().choices(range(1, STEPS - 3), k=count))
+    steps = sorted(kill_moments(f"bucket {count}").choices(range(1, STEPS - 3), k=count))
     return [{"kill_at": step, "within": within} for step in steps]
 
 

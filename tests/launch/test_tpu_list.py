@@ -88,7 +88,7 @@ def test_what_has_no_list_price_shows_none(cloud, accelerator, more, terms):
     rows, last = listed(cloud, nodes)
     assert rows["strange"][2:] == [terms, "READY", "3 h 0 min", "?", "?"]
     assert rows["usual"][-2:] == ["4.80", usd(4.80)]
-    assert last == "in all at least 4.80 USD an hour (list prices); ? stands for a price that is not known here"
+    assert "at least 4.80 USD an hour" in last and "?" in last
 
 
 def test_flex_start_is_told_by_the_request_or_by_what_create_was_given_here(cloud):

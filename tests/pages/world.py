@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from gliners import write_gliner
+from random_models import normal_params
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.config import BertConfig
@@ -18,7 +19,7 @@ from bert_jax.conversion.encoder_decoder import save_encoder_decoder
 from bert_jax.conversion.generation_settings import GenerationSettings
 from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.demo import SEQUENCE_LENGTH
-from bert_jax.modeling import Bert, EncoderDecoder
+from bert_jax.modeling import EncoderDecoder
 from bert_jax.recipes import load_recipe, resolve, to_json
 from bert_jax.tokenization import Tokenizer
 
@@ -83,11 +84,7 @@ def model(path: Path, head: str, fields: dict[str, Any], tokenizer: Tokenizer) -
     if "id2label" in fields:
         fields = fields | {"num_labels": len(fields["id2label"])}
     config = BertConfig(**{"vocab_size": tokenizer.vocab_size} | SIZE | fields)
-    random = np.random.default_rng(0)  # compiling `init` for each would take longer than all the rest
-    params = jax.tree.map(
-        lambda leaf: random.normal(0, 0.02, leaf.shape).astype("f4"), Bert(config, head).abstract_params()
-    )
-    save_pretrained(path, config, head, params, tokenizer)
+    save_pretrained(path, config, head, normal_params(config, head, 0.02), tokenizer)
 
 
 def _encoder_decoder(path: Path, tokenizer: Tokenizer) -> None:

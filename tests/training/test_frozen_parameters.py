@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_tasks import SmallTask
 
 from bert_jax import jobs, recipes, sharding
 from bert_jax.conversion.huggingface import load_pretrained
@@ -36,17 +37,14 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.classification()
-    c.init_from = str(place / "encoder")
-    c.data.train = c.data.dev = str(place / "train.tsv")
-    c.data.length_buckets, c.data.max_seq_length = (16,), 16
-    c.global_batch_size, c.num_steps, c.num_epochs = 32, 1, 0.0
-    c.optimizer.learning_rate, c.optimizer.schedule, c.optimizer.warmup_ratio = RATE, "constant", 0.0
-    c.optimizer.bias_correction = True  # the first step of Adam is then as long as the rate
-    c.optimizer.eps = 1e-12
-    c.update_from_flattened_dict(changes)
-    return c
+SMALL = SmallTask("classification", {
+    "init_from": "{place}/encoder", "data.train": "{place}/train.tsv", "data.dev": "{place}/train.tsv",
+    "data.max_seq_length": 16, "data.length_buckets": (16,), "global_batch_size": 32, "num_steps": 1, "num_epochs": 0.0,
+    "optimizer.learning_rate": RATE, "optimizer.schedule": "constant", "optimizer.warmup_ratio": 0.0,
+    "optimizer.bias_correction": True,  # the first step of Adam is then as long as the rate
+    "optimizer.eps": 1e-12,
+})  # fmt: skip
+recipe = SMALL.recipe
 
 
 def stepped(place, steps=1, **changes):

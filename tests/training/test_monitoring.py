@@ -28,31 +28,31 @@ def test_a_lap_counts_what_its_steps_did():
     for _ in range(3):
         throughput.add(Bert(BertConfig.named("tiny"), "masked_lm"), {"input_ids": np.zeros((4, 16), np.int32)})
     with timer.pause("input"):
-        time.sleep(0.02)
+        time.sleep(0.3)
     rates = throughput.close()
     assert rates["tokens_seen"] == 1000 + 3 * 4 * 16
     assert rates["tokens_per_second"] == pytest.approx(3 * 4 * 16 / rates["training_seconds"])
     assert rates["tokens_per_second"] == pytest.approx(16 * rates["sequences_per_second"])
-    assert rates["input_seconds"] >= 0.02 and rates["training_seconds"] < 0.02
+    assert rates["input_seconds"] >= 0.3 > rates["training_seconds"]
     empty = throughput.close()
     assert (empty["tokens_seen"], empty["input_seconds"], empty["tokens_per_second"]) == (1192, 0, 0)
 
 
 def test_a_step_that_takes_too_long_is_told_of(caplog, capfd):
     timer = Timer()
-    watchdog = Watchdog(0.2, timer)
+    watchdog = Watchdog(0.5, timer)
     with caplog.at_level(logging.WARNING), watchdog.watching():
         for step in range(1, 5):
             watchdog.beat(step)
             time.sleep(0.02)
         assert not caplog.messages
         with timer.pause("input"):
-            time.sleep(0.5)
+            time.sleep(1.2)
         watchdog.beat(5)
         told = len(caplog.messages)
         time.sleep(0.05)
     assert told == len(caplog.messages) == 2
-    assert caplog.messages[0] == "host 0 of 1: no step has ended for 0.2 s since step 4; it is at input"
+    assert all(fact in caplog.messages[0] for fact in ("host 0 of 1", "0.5 s", "step 4", "input"))
     assert capfd.readouterr().err.count("test_a_step_that_takes_too_long") == 1  # the stack, once
 
 

@@ -18,7 +18,8 @@ def test_what_the_bar_says():
         "mfu": 0.4,
         "x": 1,
     }
-    assert describe(values) == "loss 3.210  mlm accuracy 0.310  lr 1.00e-04  51 sequences/s  MFU 40.0%"
+    shown = ["loss 3.210", "mlm accuracy 0.310", "lr 1.00e-04", "51 sequences/s", "MFU 40.0%"]
+    assert describe(values).split("  ") == shown
     assert (clock(75.2), clock(3675)) == ("1:15", "1:01:15")
 
 

@@ -82,8 +82,8 @@ def test_training_rows_that_changed(place, rows, message):
     write(place / "train.tsv", rows)
     with pytest.raises(InputError) as error:
         begin(place, recipe)
-    told = f"{place}/run: the data are not those that the run began with: {message}; use those, or another --workdir"
-    assert str(error.value) == told.replace("PLACE", str(place))
+    assert str(error.value).startswith(f"{place}/run: ") and message.replace("PLACE", str(place)) in str(error.value)
+    assert "another --workdir" in str(error.value)
 
 
 def test_columns_that_changed_places(place):

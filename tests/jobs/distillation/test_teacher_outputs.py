@@ -5,13 +5,12 @@ import json
 import jax
 import numpy as np
 import pytest
+from random_models import write_model
 
 from bert_jax import from_pretrained, jobs, program_cache, recipes
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import save_pretrained
 from bert_jax.errors import InputError
 from bert_jax.jobs.distillation import teacher_outputs
-from bert_jax.modeling import Bert
 from bert_jax.tokenization import load_tokenizer, word_piece
 
 TEXTS = ["the cat sat", "a dog runs", "the bird eats on a red house", "a red house", "old fish"]
@@ -25,8 +24,7 @@ def place(tmp_path_factory, tiny_vocab, tiny_tokenizer):
     config = BertConfig(vocab_size=other.vocab_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
                         intermediate_size=32, max_position_embeddings=32, initializer_range=0.3,
                         pad_token_id=other.pad_id, id2label=("bad", "good"))  # fmt: skip
-    model = Bert(config, "sequence_classification")
-    save_pretrained(root / "teacher", config, model.head, jax.jit(model.init)(jax.random.key(0)), other)
+    write_model(root / "teacher", config, "sequence_classification", other)
     (root / "tokenizer").mkdir()
     tiny_tokenizer.save(root / "tokenizer")
     (root / "texts.tsv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS))
@@ -165,8 +163,7 @@ def tag_recipe(place, tmp_path, cache, **changes):
         config = BertConfig(vocab_size=tokenizer.vocab_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
                             intermediate_size=32, max_position_embeddings=32, initializer_range=0.3,
                             pad_token_id=tokenizer.pad_id, num_labels=3, id2label=("O", "X", "Y"))  # fmt: skip
-        model = Bert(config, "token_classification")
-        save_pretrained(teacher, config, model.head, jax.jit(model.init)(jax.random.key(1)), tokenizer)
+        write_model(teacher, config, "token_classification", tokenizer, seed=1)
         rows = [
             f"{word} {'OXY'[(n + len(word)) % 3]}\n" for text in TEXTS for n, word in enumerate([*text.split(), ""])
         ]

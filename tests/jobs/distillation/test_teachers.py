@@ -3,10 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from random_models import initial_params, write_model
 
 from bert_jax import from_pretrained, jobs, recipes
 from bert_jax.config import BertConfig
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.jobs.distillation.teachers import student_from_layers
 from bert_jax.jobs.teaching import distillation_of
@@ -27,13 +28,10 @@ def place(tmp_path_factory, tiny_tokenizer, write_small):
     write_small(root / "short", seed=4, **fields | {"max_position_embeddings": 8})
     for family in ("nomic_bert", "modernbert", "albert"):
         config = BertConfig.named("base", family, vocab_size=tiny_tokenizer.vocab_size, pad_token_id=0, **fields)
-        model = Bert(config, "encoder")
-        params = jax.jit(model.init)(jax.random.key(0))
-        save_pretrained(root / family, config, model.head, params, tiny_tokenizer)
+        write_model(root / family, config, "encoder", tiny_tokenizer)
     other = word_piece((*tiny_tokenizer.pieces[:-1], "another"), lowercase=True)
     config = BertConfig(vocab_size=other.vocab_size, id2label=("bad", "good"), **fields)
-    model = Bert(config, "sequence_classification")
-    save_pretrained(root / "other_vocabulary", config, model.head, jax.jit(model.init)(jax.random.key(0)), other)
+    write_model(root / "other_vocabulary", config, "sequence_classification", other)
     texts = ["the cat sat", "a dog runs", "the bird eats", "a red house"]
     (root / "labelled.tsv").write_text("sentence\tlabel\n" + "".join(f"{t}\tgood\n{t} not\tbad\n" for t in texts))
     (root / "texts.tsv").write_text("sentence\n" + "".join(f"{text}\n" for text in texts))
@@ -71,13 +69,12 @@ def test_a_student_from_layers_is_the_truncated_teacher(place):
 
 def test_a_student_of_an_esm_has_the_contact_head_of_its_layers(tmp_path):
     config = BertConfig.named("tiny", "esm", num_hidden_layers=4, hidden_size=16, num_attention_heads=2, vocab_size=40)
-    params = jax.jit(Bert(config).init)(jax.random.key(0))
-    save_pretrained(tmp_path / "esm", config, "encoder", params)
+    write_model(tmp_path / "esm", config)
     c = recipes.load_recipe("classification")
     c.distillation.teacher, c.distillation.student_layers = str(tmp_path / "esm"), (1, 3)
     c.distillation.weights.soft_labels = 1.0
     student = student_from_layers(distillation_of(c), "encoder")
-    rows = np.asarray(params["contact_head"]["dense"]["kernel"]).reshape(4, 2)[[1, 3]].reshape(-1, 1)
+    rows = np.asarray(initial_params(config)["contact_head"]["dense"]["kernel"]).reshape(4, 2)[[1, 3]].reshape(-1, 1)
     np.testing.assert_array_equal(student.params["contact_head"]["dense"]["kernel"], rows)
     assert jax.tree.map(np.shape, student.params) == jax.tree.map(np.shape, Bert(student.config).abstract_params())
 

@@ -6,8 +6,9 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from small_tasks import SmallTask
 
-from bert_jax import evaluation, jobs, recipes
+from bert_jax import evaluation
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
@@ -41,26 +42,18 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.classification()
-    c.init_from = str(place / "encoder")
-    c.data.train, c.data.dev = str(place / "train.tsv"), str(place / "dev.tsv")
-    c.data.max_seq_length = 24
-    c.data.length_buckets = (24,)
-    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 32, 6.0, 2e-3
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def job(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("classification", {
+    "init_from": "{place}/encoder", "data.train": "{place}/train.tsv", "data.dev": "{place}/dev.tsv",
+    "data.max_seq_length": 24, "data.length_buckets": (24,), "global_batch_size": 32, "num_epochs": 6.0,
+    "optimizer.learning_rate": 2e-3,
+})  # fmt: skip
+recipe, job = SMALL.recipe, SMALL.job
 
 
 @pytest.fixture(scope="module")
 def tuned(place):
     """What training returned, and the finished model."""
-    results = train(recipe(place), place / "run", progress=False)
-    return results, place / "run" / "model"
+    return SMALL.train(place)
 
 
 def test_a_separable_task_is_learned(tuned):

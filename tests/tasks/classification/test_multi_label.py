@@ -6,14 +6,14 @@ import jax
 import numpy as np
 import pytest
 import sklearn.metrics
+from small_tasks import SmallTask
 
-from bert_jax import evaluation, jobs, recipes
+from bert_jax import evaluation
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
 from bert_jax.metrics import scores as metrics
-from bert_jax.training.loop import train
 
 SIGNS = {"cat": "animal", "bird": "animal", "tree": "plant", "good": "praise", "young": "praise"}
 FILLING = ["the", "sat", "on", "a", "stone"]
@@ -39,24 +39,17 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.classification()
-    c.init_from = str(place / "encoder")
-    c.data.train, c.data.dev = str(place / "train.jsonl"), str(place / "dev.tsv")
-    c.data.task_type, c.data.length_buckets, c.data.max_seq_length = "multi_label", (16,), 16
-    c.num_epochs, c.optimizer.learning_rate = 30.0, 5e-3
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def build(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("classification", {
+    "init_from": "{place}/encoder", "data.train": "{place}/train.jsonl", "data.dev": "{place}/dev.tsv",
+    "data.task_type": "multi_label", "data.max_seq_length": 16, "data.length_buckets": (16,), "num_epochs": 30.0,
+    "optimizer.learning_rate": 5e-3,
+})  # fmt: skip
+recipe, build = SMALL.recipe, SMALL.job
 
 
 @pytest.fixture(scope="module")
 def tuned(place):
-    results = train(recipe(place), place / "run", progress=False)
-    return results, place / "run" / "model"
+    return SMALL.train(place)
 
 
 def truth(place):

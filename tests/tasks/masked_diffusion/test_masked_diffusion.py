@@ -7,6 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from small_tasks import SmallTask
 
 from bert_jax import jobs, recipes
 from bert_jax.config import BertConfig
@@ -78,19 +79,17 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **keys):
-    found = recipes.load_recipe(f"masked_diffusion:{place / 'train.jsonl'}")
-    values = {"init_from": str(place / "bert"), "data.dev": str(place / "dev.jsonl"), "data.max_seq_length": 20,
-              "data.answer_length": 7, "num_steps": 4, "num_epochs": 0.0, "global_batch_size": 16,
-              "optimizer.learning_rate": 3e-3}  # fmt: skip
-    found.update_from_flattened_dict(values | keys)
-    return recipes.resolve(found)
+SMALL = SmallTask("masked_diffusion:{place}/train.jsonl", {
+    "init_from": "{place}/bert", "data.dev": "{place}/dev.jsonl", "data.max_seq_length": 20, "data.answer_length": 7,
+    "num_steps": 4, "num_epochs": 0.0, "global_batch_size": 16, "optimizer.learning_rate": 3e-3,
+})  # fmt: skip
+recipe = SMALL.recipe
 
 
 @pytest.fixture(scope="module")
 def trained(place):
     keys = {"num_steps": 300, "model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0}
-    return train(recipe(place, **keys), place / "run", progress=False)
+    return SMALL.train(place, **keys)[0]
 
 
 def test_training_learns_and_its_model_generates(place, trained):
@@ -131,7 +130,7 @@ def test_a_killed_run_ends_as_one_that_was_not(place, monkeypatch):
 
 @pytest.mark.slow
 def test_micro_batches_and_packed_rows_have_the_loss_of_their_examples(place):
-    job = jobs.build(recipe(place, **{"data.packing": 40, "global_batch_size": 8}))
+    job = SMALL.job(place, **{"data.packing": 40, "global_batch_size": 8})
     batch, params = job.train_source.batch(0), jax.jit(job.init_params)(jax.random.key(0))
     weights, loss = job.task.weights(batch), jax.jit(job.task.loss)
     whole, _ = loss(params, batch, None, weights)
@@ -184,7 +183,7 @@ def test_conversations_texts_and_lora(place, tmp_path):
 )
 def test_what_does_not_fit_is_an_error(place, keys, message):
     with pytest.raises(InputError, match=message):
-        jobs.build(recipe(place, **keys))
+        SMALL.job(place, **keys)
 
 
 @pytest.mark.slow
@@ -209,9 +208,8 @@ def test_pretraining_on_prepared_data(tmp_path, tiny_tokenizer, packed):
 
 def test_the_abstract_task_has_the_shapes_of_batches(place):
     for keys in ({}, {"data.packing": 40}):
-        found = recipe(place, **keys)
-        batch, stage = jobs.build(found).train_source.batch(0), jobs.abstract_task(found).stages[0]
+        batch, stage = SMALL.job(place, **keys).train_source.batch(0), SMALL.abstract_task(place, **keys).stages[0]
         expected = {name: (array.shape[0], *array.shape[2:]) for name, array in batch.items()}
         assert expected == {name: (array.shape[0], *array.shape[2:]) for name, array in stage.batch.items()}
-    without = recipe(place, **{"data.train": "", "data.dev": ""})
-    assert jobs.abstract_task(without).stages[0].batch["masked_positions"].shape == (16, 7)
+    without = SMALL.abstract_task(place, **{"data.train": "", "data.dev": ""})
+    assert without.stages[0].batch["masked_positions"].shape == (16, 7)

@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from small_tasks import SmallTask
 
 from bert_jax import evaluation, jobs, recipes
 from bert_jax.cli import main
@@ -20,7 +21,6 @@ from bert_jax.tasks.multiple_choice.task import (
     read_answered,
     read_choice_questions,
 )
-from bert_jax.training.loop import train
 
 COLUMNS = columns_of("context", "", ("choices",), "label")
 GOOD, BAD, OTHERS = ["good", "young", "bird"], ["bad", "old", "stone"], ["the", "cat", "sat", "on", "a", "tree"]
@@ -48,25 +48,18 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.multiple_choice()
-    c.init_from = str(place / "encoder")
-    c.data.train, c.data.dev = str(place / "train.jsonl"), str(place / "dev.jsonl")
-    c.data.max_seq_length, c.data.length_buckets = 24, (24,)
-    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 32, 6.0, 2e-3
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def job(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("multiple_choice", {
+    "init_from": "{place}/encoder", "data.train": "{place}/train.jsonl", "data.dev": "{place}/dev.jsonl",
+    "data.max_seq_length": 24, "data.length_buckets": (24,), "global_batch_size": 32, "num_epochs": 6.0,
+    "optimizer.learning_rate": 2e-3,
+})  # fmt: skip
+recipe, job = SMALL.recipe, SMALL.job
 
 
 @pytest.fixture(scope="module")
 def tuned(place):
     """What training in micro-batches returned, and the finished model."""
-    results = train(recipe(place, accumulation_steps=2), place / "run", progress=False)
-    return results, place / "run" / "model"
+    return SMALL.train(place, accumulation_steps=2)
 
 
 def test_a_separable_task_is_learned(tuned):
@@ -144,7 +137,7 @@ def test_what_is_built(place):
     assert "classifier" not in made.pretrained
     filled = made.eval_source.batch(1)
     assert filled["example_weights"].sum() == 61 - 32 and not filled["attention_mask"][29:].any()
-    abstract = jobs.abstract_task(recipes.resolve(recipe(place)))
+    abstract = SMALL.abstract_task(place)
     assert [stage.batch["input_ids"].shape for stage in abstract.stages] == [(32, 3, 24)]
     c = recipes.multiple_choice()
     c.num_steps = 5

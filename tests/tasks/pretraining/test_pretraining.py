@@ -3,15 +3,14 @@
 import json
 import re
 
-import jax
 import numpy as np
 import pytest
+from random_models import write_model
 
 from bert_jax import jobs, recipes
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
+from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.pretraining.prepare import prepare
 from bert_jax.errors import InputError
-from bert_jax.modeling import Bert
 from bert_jax.tokenization import load_tokenizer, word_piece
 from bert_jax.training.loop import train
 
@@ -202,9 +201,8 @@ def test_another_vocabulary(prepared, tmp_path):
 
 def test_a_model_of_another_size(prepared, tmp_path):
     made = job(prepared)
-    model = Bert(made.task.model.config.replace(vocab_size=30), "pretraining")
-    params = jax.jit(model.init)(jax.random.key(0))
-    save_pretrained(tmp_path / "model", model.config, "pretraining", params, made.tokenizer)
+    config = made.task.model.config.replace(vocab_size=30)
+    write_model(tmp_path / "model", config, "pretraining", made.tokenizer)
     assert load_tokenizer(tmp_path / "model").vocab_size > 30
     with pytest.raises(InputError, match="for the 30 rows of the model's word"):
         job(prepared, init_from=str(tmp_path / "model"))

@@ -5,15 +5,15 @@ import json
 import jax
 import numpy as np
 import pytest
+from small_tasks import SmallTask
 
-from bert_jax import evaluation, jobs, recipes
+from bert_jax import evaluation, recipes
 from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
 from bert_jax.tasks.question_answering import metrics as squad_scores
 from bert_jax.tasks.question_answering.data import read_questions
 from bert_jax.tasks.question_answering.evaluation import QuestionAnsweringEvaluator
-from bert_jax.training.loop import train
 
 FILLERS = ["the", "a", "of", "to", "in", "is", "was", "and", "on", "under", "by", "with", "from", "sees", "eats"]
 # What is asked for -> the answers that there may be; of two words in part.
@@ -61,26 +61,18 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.question_answering()
-    c.init_from = str(place / "encoder")
-    c.data.train, c.data.dev = str(place / "train.json"), str(place / "dev.json")
-    c.data.max_seq_length, c.data.doc_stride, c.data.max_query_length = 28, 8, 8
-    c.data.length_buckets = (28,)
-    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 32, 6.0, 5e-3
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def job(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("question_answering", {
+    "init_from": "{place}/encoder", "data.train": "{place}/train.json", "data.dev": "{place}/dev.json",
+    "data.max_seq_length": 28, "data.doc_stride": 8, "data.max_query_length": 8, "data.length_buckets": (28,),
+    "global_batch_size": 32, "num_epochs": 6.0, "optimizer.learning_rate": 5e-3,
+})  # fmt: skip
+recipe, job = SMALL.recipe, SMALL.job
 
 
 @pytest.fixture(scope="module")
 def tuned(place):
     """What training returned, and the finished model."""
-    results = train(recipe(place), place / "run", progress=False)
-    return results, place / "run" / "model"
+    return SMALL.train(place)
 
 
 OPTIONS = {"max_seq_length": 28, "doc_stride": 8, "max_query_length": 8, "batch_size": 16}
@@ -216,11 +208,11 @@ def test_an_answer_that_no_token_holds(place, tmp_path, tiny_tokenizer):
 
 
 def test_the_outline_is_that_of_the_job(place):
-    made = jobs.abstract_task(recipes.resolve(recipe(place)))
+    made = SMALL.abstract_task(place)
     assert {name: (shape.shape, shape.dtype) for name, shape in made.stages[0].batch.items()} == {
         name: (array.shape, array.dtype) for name, array in job(place).train_source.batch(0).items()
     }
-    without = jobs.abstract_task(recipes.resolve(recipe(place, **{"data.train": "", "data.dev": "", "num_steps": 3})))
+    without = SMALL.abstract_task(place, **{"data.train": "", "data.dev": "", "num_steps": 3})
     assert without.stages[0].batch.keys() == made.stages[0].batch.keys()
     assert without.stages[0].batch["input_ids"].shape == (32, 28)
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from relation_rows import CITIES, FIRMS, NAMES, PEOPLE, PIECES, TEMPLATES, rows_of, write_model
+from small_tasks import SmallTask
 
 from bert_jax import evaluation, jobs, recipes
 from bert_jax.cli import main
@@ -30,23 +31,17 @@ def place(tmp_path_factory):
     return root
 
 
-def recipe(place, **changes):
-    c = load_recipe(f"relation_extraction:{place}")
-    c.init_from, c.data.max_seq_length, c.data.length_buckets = str(place / "encoder"), 24, (24,)
-    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 16, 6.0, 4e-3
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def job(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("relation_extraction:{place}", {
+    "init_from": "{place}/encoder", "data.max_seq_length": 24, "data.length_buckets": (24,),
+    "global_batch_size": 16, "num_epochs": 6.0, "optimizer.learning_rate": 4e-3,
+})  # fmt: skip
+recipe, job = SMALL.recipe, SMALL.job
 
 
 @pytest.fixture(scope="module")
 def tuned(place):
     """What training returned, and the finished model."""
-    results = train(recipe(place), place / "run", progress=False)
-    return results, place / "run" / "model"
+    return SMALL.train(place)
 
 
 def predicted(model, data, tmp_path):
@@ -202,7 +197,7 @@ def test_plan_compiles_its_steps_without_data_and_with(place):
     c.data.multi_label = True
     (stage,) = jobs.abstract_task(recipes.resolve(c)).stages
     assert stage.batch["labels"].shape == (32, 42)
-    (stage,) = jobs.abstract_task(recipes.resolve(recipe(place))).stages
+    (stage,) = SMALL.abstract_task(place).stages
     batch = job(place).train_source.batch(0)
     assert {n: (a.shape, a.dtype) for n, a in stage.batch.items()} == {n: (a.shape, a.dtype) for n, a in batch.items()}
 

@@ -7,16 +7,17 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+from random_models import write_model
+from small_tasks import SmallTask
 
 from bert_jax import evaluation, jobs, recipes
 from bert_jax.cli import main
 from bert_jax.config import BertConfig
 from bert_jax.conversion.encoder_decoder import load_encoder_decoder
-from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
-from bert_jax.data.finetuning.batching import TrainSource
+from bert_jax.conversion.huggingface import load_pretrained
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.modeling import Bert, EncoderDecoder
+from bert_jax.modeling import EncoderDecoder
 from bert_jax.tasks.sequence_to_sequence.evaluation import SequenceToSequenceEvaluator
 from bert_jax.tasks.sequence_to_sequence.task import SequenceToSequenceTask
 from bert_jax.tokenization import word_piece
@@ -59,29 +60,20 @@ def place(tmp_path_factory):
     tokenizer = word_piece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *WORDS.values()], lowercase=True)
     for name, seed in (("encoder", 1), ("other", 2)):
         config = BertConfig(vocab_size=tokenizer.vocab_size, **SIZE)
-        save_pretrained(
-            root / name, config, "masked_lm", Bert(config, "masked_lm").init(jax.random.key(seed)), tokenizer
-        )
+        write_model(root / name, config, "masked_lm", tokenizer, seed)
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.sequence_to_sequence()
-    c.tokenizer = str(place / "encoder")
-    c.data.train, c.data.dev = str(place / "train.jsonl"), str(place / "dev.jsonl")
-    c.data.max_seq_length = c.data.max_target_length = 12
-    c.data.length_buckets = (12,)
-    c.update_from_flattened_dict({f"model.{name}": value for name, value in SIZE.items()})
-    c.model.hidden_dropout_prob = c.model.attention_probs_dropout_prob = 0.0
-    c.global_batch_size, c.eval_batch_size, c.num_epochs = 64, 50, 0.0
-    c.optimizer.learning_rate, c.optimizer.bias_correction = 2e-3, True
-    c.generation.num_beams = 1
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def job(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("sequence_to_sequence", {
+    "tokenizer": "{place}/encoder", "data.train": "{place}/train.jsonl", "data.dev": "{place}/dev.jsonl",
+    "data.max_seq_length": 12, "data.max_target_length": 12, "data.length_buckets": (12,),
+    **{f"model.{name}": value for name, value in SIZE.items()},
+    "model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0, "generation.num_beams": 1,
+    "global_batch_size": 64, "eval_batch_size": 50, "num_epochs": 0.0,
+    "optimizer.learning_rate": 2e-3, "optimizer.bias_correction": True,
+})  # fmt: skip
+recipe, job = SMALL.recipe, SMALL.job
+FEW = {"num_steps": 200, "accumulation_steps": 2, "global_batch_size": 32, "optimizer.learning_rate": 4e-3}
 
 
 @pytest.mark.slow
@@ -94,12 +86,7 @@ def test_a_toy_translation_is_learned(place, tmp_path):
 @pytest.fixture(scope="module")
 def tuned(place):
     """What a short training in micro-batches returned, and the finished model."""
-    results = train(
-        recipe(place, num_steps=200, accumulation_steps=2, global_batch_size=32, **{"optimizer.learning_rate": 4e-3}),
-        place / "run",
-        progress=False,
-    )
-    return results, place / "run" / "model"
+    return SMALL.train(place, **FEW)
 
 
 @pytest.mark.slow
@@ -140,26 +127,10 @@ def test_texts_of_a_table_are_written(tuned, place, tmp_path):
     assert [row.get("id") for row in found[:5]] == list(range(5)) and "expected" in found[5]["error"]
 
 
-@pytest.mark.slow  # integration/test_killed_runs.py has a quick one
-def test_a_killed_run_ends_as_one_that_was_not(place, tmp_path, monkeypatch):
-    few = {"num_steps": 6, "checkpoint_every": 3, "data.train": str(place / "few.jsonl"), "data.dev": "",
-           "model.hidden_dropout_prob": 0.1, "label_smoothing": 0.1}  # fmt: skip
-    train(recipe(place, **few), tmp_path / "whole", progress=False)
-    read_batch = TrainSource.batch
-
-    def killed(self, step, rows=slice(None)):
-        if step == 5:
-            raise RuntimeError("killed")
-        return read_batch(self, step, rows)
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
-        patch.setattr(TrainSource, "batch", killed)
-        train(recipe(place, **few), tmp_path / "killed", progress=False)
-    train(recipe(place, **few), tmp_path / "killed", progress=False)
-    first, second = (load_encoder_decoder(tmp_path / name / "model").params for name in ("whole", "killed"))
-    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True))
-    with pytest.raises(InputError, match="decoder"):  # another decoder is another run
-        train(recipe(place, **few | {"model.decoder_layers": 1}), tmp_path / "killed", progress=False)
+@pytest.mark.slow
+def test_another_decoder_is_another_run(place, tuned):
+    with pytest.raises(InputError, match="decoder"):
+        SMALL.train(place, **FEW, **{"model.decoder_layers": 1})
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from small_tasks import SmallTask
 
 from bert_jax import evaluation, jobs, recipes
 from bert_jax.cli import main
@@ -18,7 +19,6 @@ from bert_jax.metrics import entities
 from bert_jax.tasks.token_classification import data
 from bert_jax.tasks.token_classification.evaluation import TokenClassificationEvaluator
 from bert_jax.tokenization import train_bpe, train_sentencepiece, word_piece
-from bert_jax.training.loop import train
 
 PLACES, PEOPLE = ["house", "river", "stone"], ["man", "child", "cat"]
 NEITHER = ["the", "sat", "on", "a", "by", "and", "quxing", "is", "good"]
@@ -53,26 +53,18 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.token_classification()
-    c.init_from = str(place / "encoder")
-    c.data.train, c.data.dev = str(place / "train.conll"), str(place / "dev.conll")
-    c.data.max_seq_length = 20  # so that some sentences take two windows
-    c.data.length_buckets = (20,)
-    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 16, 4.0, 4e-3
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def job(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("token_classification", {
+    "init_from": "{place}/encoder", "data.train": "{place}/train.conll", "data.dev": "{place}/dev.conll",
+    "data.max_seq_length": 20,  # so that some sentences take two windows
+    "data.length_buckets": (20,), "global_batch_size": 16, "num_epochs": 4.0, "optimizer.learning_rate": 4e-3,
+})  # fmt: skip
+recipe, job = SMALL.recipe, SMALL.job
 
 
 @pytest.fixture(scope="module")
 def tuned(place):
     """What training returned, and the finished model."""
-    results = train(recipe(place), place / "run", progress=False)
-    return results, place / "run" / "model"
+    return SMALL.train(place)
 
 
 def test_entities_are_learned(tuned):
@@ -204,7 +196,7 @@ def test_what_is_built(place):
     assert made.task.metrics == ("f1", "types") and made.task.names[0] == "O"
     assert made.num_steps == -(-made.train_source.steps_per_epoch // 2)
     assert job(place, **{"data.dev": ""}).eval_source is None
-    abstract_task = jobs.abstract_task(recipes.resolve(recipe(place)))
+    abstract_task = SMALL.abstract_task(place)
     assert abstract_task.stages[0].batch["labels"].shape == (16, 20)
     c = recipe(place, **{"data.train": "", "num_steps": 5})
     (stage,) = jobs.abstract_task(recipes.resolve(c)).stages

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 from gliners import HEAD, gliner, head_in_numpy, write_gliner, write_rows
+from small_tasks import SmallTask
 
-from bert_jax import jobs, recipes
 from bert_jax.cli import main
 from bert_jax.conversion.huggingface import load_pretrained, save_pretrained
 from bert_jax.data.finetuning.columns import Columns
@@ -22,7 +22,6 @@ from bert_jax.tasks.zero_shot_ner.data import SpanText, read_span_texts, type_co
 from bert_jax.tasks.zero_shot_ner.rows import RowMaker
 from bert_jax.tasks.zero_shot_ner.task import ZeroShotNerTask, chosen_spans, gold_spans
 from bert_jax.tokenization import load_tokenizer
-from bert_jax.training.loop import train
 
 
 def write_encoder(path, write_small):
@@ -41,21 +40,14 @@ def place(tmp_path_factory, write_small):
     return root
 
 
-def recipe(place, **changes):
-    c = recipes.zero_shot_ner()
-    c.init_from = str(place / "encoder")
-    c.data.train, c.data.dev = str(place / "train.jsonl"), str(place / "dev.jsonl")
-    c.data.max_seq_length, c.data.length_buckets = 40, (32,)
-    c.data.hidden_size, c.data.max_width, c.data.dropout = 32, 2, 0.0
-    c.model.hidden_dropout_prob = c.model.attention_probs_dropout_prob = 0.0
-    c.data.embed_ent_token = False  # so that a small encoder need not learn to copy the name of a type
-    c.global_batch_size, c.num_epochs, c.optimizer.learning_rate = 16, 6.0, 3e-3
-    c.update_from_flattened_dict(changes)
-    return c
-
-
-def job(place, **changes):
-    return jobs.build(recipes.resolve(recipe(place, **changes)))
+SMALL = SmallTask("zero_shot_ner", {
+    "init_from": "{place}/encoder", "data.train": "{place}/train.jsonl", "data.dev": "{place}/dev.jsonl",
+    "data.max_seq_length": 40, "data.length_buckets": (32,), "data.hidden_size": 32, "data.max_width": 2,
+    "data.dropout": 0.0, "model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0,
+    "data.embed_ent_token": False,  # so that a small encoder need not learn to copy the name of a type
+    "global_batch_size": 16, "num_epochs": 6.0, "optimizer.learning_rate": 3e-3,
+})  # fmt: skip
+recipe, job = SMALL.recipe, SMALL.job
 
 
 def read(path, renamed=None, **options):
@@ -64,7 +56,7 @@ def read(path, renamed=None, **options):
 
 @pytest.fixture(scope="module")
 def tuned(place):
-    return train(recipe(place), place / "run", progress=False), place / "run" / "model"
+    return SMALL.train(place)
 
 
 def test_entities_are_learned(tuned, place):
@@ -114,27 +106,6 @@ def test_training_goes_further_from_a_gliner(tuned, place):
     assert further.task.model.config.gliner.max_width == 3
     with pytest.raises(InputError, match=r"data\.hidden_size: expected 32, as in the model of init_from, found 64"):
         job(place, init_from=str(model), **{"data.hidden_size": 64})
-
-
-@pytest.mark.slow  # test_resume.py stops other runs
-def test_a_killed_run_ends_as_one_that_was_not(place, monkeypatch):
-    few = {"num_steps": 6, "num_epochs": 0.0, "checkpoint_every": 3, "log_every": 1, "eval_every": 0, "data.dev": ""}
-    train(recipe(place, **few), place / "whole", progress=False)
-    read_batch = GlinerSource.batch
-
-    def killed(self, step, rows=slice(None)):
-        if step == 5:
-            raise RuntimeError("killed")
-        return read_batch(self, step, rows)
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
-        patch.setattr(GlinerSource, "batch", killed)
-        train(recipe(place, **few), place / "killed", progress=False)
-    train(recipe(place, **few), place / "killed", progress=False)
-    first, second = (load_pretrained(place / name / "model").params for name in ("whole", "killed"))
-    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True))
-    steps = [json.loads(line)["step"] for line in (place / "killed" / "metrics.jsonl").read_text().splitlines()]
-    assert steps == sorted(steps) and steps[-1] == 6
 
 
 def test_batches_depend_on_seed_and_step_alone(place):
