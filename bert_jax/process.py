@@ -1,4 +1,4 @@
-"""What is set for the whole process: environment variables while a block runs, and glibc's malloc for good."""
+"""Process-wide settings: environment variables while a block runs, and glibc's malloc until the process ends."""
 
 import contextlib
 import ctypes
@@ -10,8 +10,8 @@ from pathlib import Path
 
 # Parameters of glibc's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
-_NEVER = -1  # read as the largest size_t
-_GROWTH = 1.75  # by which resident memory may grow; the largest block of a step is about half of it
+_NEVER = -1  # mallopt reads it as the largest size_t
+_GROWTH = 1.75  # factor by which resident memory may grow; the largest block of a step is about half of it
 # Device files of TPUs (the second is also that of other devices of virtual machines) and of GPUs.
 _DEVICES = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 _POD = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE")
@@ -50,7 +50,7 @@ def may_have_accelerators() -> bool:
     try:
         vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
         return any(vendor.read_text().strip() == _GOOGLE for vendor in vendors)
-    except OSError:  # a device that nobody may look at
+    except OSError:  # a device whose files may not be read
         return True
 
 

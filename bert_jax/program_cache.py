@@ -26,7 +26,7 @@ _PACKAGE = os.path.dirname(__file__)
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 MARKER = b"bert_jax cache\n"  # the first bytes of an entry, before the hash of its content
 _HASH_BYTES = 32
-_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "ml_dtypes")  # that determine what a program computes, beside our own
+_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "ml_dtypes")  # which determine what a program computes, too
 # Parts of the names of JAX's options that no program depends on.
 _IRRELEVANT_OPTIONS = ("cache", "log", "platforms")
 
@@ -190,7 +190,7 @@ def _machine() -> str:
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
         for line in lines:
             if not line.strip():
-                break  # only the first core
+                break  # read only the first core
             if line.split(":")[0].strip() in ("model name", "flags", "Features", "CPU part"):
                 described.append(line)
     return hashlib.sha256(repr(described).encode()).hexdigest()[:16]

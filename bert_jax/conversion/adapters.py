@@ -29,7 +29,7 @@ from bert_jax.model_files.adapter import ADAPTER
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
-_OPENERS = (safetensors_files.open_tensors, torch_files.open_tensors)  # of `ADAPTER_WEIGHTS`
+_OPENERS = (safetensors_files.open_tensors, torch_files.open_tensors)  # for the files of `ADAPTER_WEIGHTS`
 _FILES = dict(zip(ADAPTER_WEIGHTS, _OPENERS, strict=True))
 _PREFIX = "base_model.model."
 # peft's task type -> suffix of the Hugging Face class.

@@ -31,13 +31,13 @@ _OF_WRAPPERS = ("module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module"
 # Families of which the tensors and `_ASKED` tell everything that the outputs depend on; others need a config.json.
 _PLAIN = ("bert", "roberta", "xlm-roberta", "camembert", "data2vec-text", "distilbert", "electra", "megatron-bert",
           "mpnet", "albert")  # fmt: skip
-_ASKED = ("num_attention_heads", "hidden_act", "layer_norm_eps")  # fields that no tensor tells
-_COLUMNS_A_HEAD = 64  # of most models, for an example in a message
-_USUAL = (".bert.", ".model.")  # ends of prefixes that say nothing of the family
+_ASKED = ("num_attention_heads", "hidden_act", "layer_norm_eps")  # fields that no tensor determines
+_COLUMNS_A_HEAD = 64  # columns per head of most models, for an example in a message
+_USUAL = (".bert.", ".model.")  # endings of prefixes that do not indicate a family
 # Names of a linear layer that a model's own code puts on the encoder as a classifier.
 _LINEAR = ("classifier", "classification_head", "cls_head", "fc", "head", "linear", "out", "output", "score", "logits")
-_OF_LOSSES = re.compile(r"(^|\.)(loss|criterion|metric|\w+_(loss|metrics?))\w*\.")  # no part of the model
-# Heads that tensors tell.
+_OF_LOSSES = re.compile(r"(^|\.)(loss|criterion|metric|\w+_(loss|metrics?))\w*\.")  # not part of the model
+# Heads that can be recognised by their tensors.
 _TOLD_HEADS = ("pretraining", "masked_lm", "next_sentence", "replaced_token_detection", "sequence_classification",
                "question_answering")  # fmt: skip
 _READ_POOLED = ("pretraining", "next_sentence", "sequence_classification")
@@ -207,7 +207,7 @@ def _with_family_keys(hf: Json, family: str) -> Json:
 
 
 def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: storage.Path) -> None:
-    """Raise InputError, naming what is missing, when the tensors and the config do not tell a model's outputs."""
+    """Raise InputError, naming what is missing, when tensors and config do not determine a model's outputs."""
     if family not in _PLAIN:
         raise InputError(
             f"{where}: expected the config.json of the model (config), as the tensors of the family {family} do "
@@ -291,7 +291,7 @@ def _has_head(names: Names, family: str, head: str, tensors: Tensors) -> bool:
 
 
 def _linear(others: Tensors, width: Any) -> str:
-    """Return the name of the linear layer that is all that a model has on its encoder, or ""."""
+    """Return the name of the only linear layer on top of the encoder, or ""."""
     parts = [name for name in others if not _OF_LOSSES.search(name)]
     layer = parts[0].rpartition(".")[0] if parts else ""
     last = next((part for part in reversed(layer.split(".")) if not part.isdigit()), "")

@@ -26,7 +26,7 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
     Raises:
         InputError: as `read_m3_layer`.
     """
-    if model.head == "sparse_embedding":  # the first of SPLADE's poolings
+    if model.head == "sparse_embedding":  # SPLADE's first pooling needs no layer
         model = model.with_settings(similarity="dot")._replace(config=model.config.replace(pooling="splade_max"))
     else:
         model = model.with_settings(similarity="maxsim")

@@ -31,7 +31,7 @@ class AdapterFiles(NamedTuple):
 
 
 class CheckpointFiles(NamedTuple):
-    """Where the files of a model are.
+    """The paths of a model's files.
 
     Attributes:
         root: the directory of the model; a file of weights.

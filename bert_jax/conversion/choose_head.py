@@ -15,7 +15,7 @@ from bert_jax.head_names import CLASSIFIERS, EMBEDDING_HEADS, GLINER_HEAD, NAMED
 
 STANFORD = "HF_ColBERT"  # class of ColBERT models in the layout of their authors
 STANFORD_PROJECTION = "linear.weight"  # tensor of such a model, beside those of its BERT
-CLASSIFIER_PREFIX = "classifier."  # of tensors of `CLASSIFIERS`
+CLASSIFIER_PREFIX = "classifier."  # prefix of the tensors of `CLASSIFIERS`
 
 
 def choose_head(
@@ -106,7 +106,7 @@ def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str,
 
 def _with_pooler(config: BertConfig, checkpoint: Checkpoint) -> BertConfig:
     """Return the config with a pooler if the tensors have its dense layer, or the pooler has none."""
-    kernel = tensor_name(checkpoint.names, "pooler/dense/kernel")  # with an ending, if it is quantized
+    kernel = tensor_name(checkpoint.names, "pooler/dense/kernel")  # the name has another ending if it is quantized
     has_dense = kernel != "" and any(name.startswith(kernel) for name in checkpoint.tensors)
     return config.replace(pooler=has_dense or not config.setting("pooler_dense", True))
 

@@ -26,8 +26,8 @@ _KINDS = {
 }
 # The first bytes of a file -> the pattern of its kind.
 _BEGINNINGS = {b"\x89HDF\r\n\x1a\n": "*.h5", b"GGUF": "*.gguf"}
-_BARE = ("*.pt", "*.pth", "*.ckpt", "*.bin", "*.safetensors")  # files that open by themselves
-_NO_MODEL = ("training_args.bin", "optimizer*", "scheduler*", "rng_state*", "scaler*")  # that trainers put beside them
+_BARE = ("*.pt", "*.pth", "*.ckpt", "*.bin", "*.safetensors")  # files that can be opened alone
+_NO_MODEL = ("training_args.bin", "optimizer*", "scheduler*", "rng_state*", "scaler*")  # put beside them by trainers
 
 
 def refuse_foreign_directory(directory: storage.Path) -> None:

@@ -100,7 +100,7 @@ def read_generation_settings(keys: Mapping[str, Any], decoder: Mapping[str, Any]
     values: dict[str, Any] = {}
     for name in (field.name for field in dataclasses.fields(GenerationSettings)):
         value = found.get(name)
-        if isinstance(value, list) and len(value) == 1:  # newer files list the ids
+        if isinstance(value, list) and len(value) == 1:  # newer files have a list of ids
             value = value[0]
         if name in _IDS and value is None:
             raise InputError(f"{where}: {name}: expected the id of a token, found none")

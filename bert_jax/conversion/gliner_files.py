@@ -17,7 +17,7 @@ _GLINER_PARTS = {
     "span": "span_rep_layer.span_rep_layer.out_project",
     "type": "prompt_rep_layer",
 }
-GLINER_NAMES = ("token_rep_layer.projection.", "rnn.lstm.", "span_rep_layer.", "prompt_rep_layer.")  # of the head
+GLINER_NAMES = ("token_rep_layer.projection.", "rnn.lstm.", "span_rep_layer.", "prompt_rep_layer.")  # tensors of heads
 
 
 class GlinerFiles(NamedTuple):

@@ -89,7 +89,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
             _log.warning("%s: no %s: %s, the default of transformers", where, keys[field], kind.assumed[field])
     _check_head_size(hf, keys["num_attention_heads"], FAMILIES[family].names, tensors, where)
     table, names = "embeddings/position_embeddings/embedding", FAMILIES[family].names
-    has_speeds = tensor_name(names, "encoder/inverse_frequencies") in tensors  # beside them, a table is not used
+    has_speeds = tensor_name(names, "encoder/inverse_frequencies") in tensors  # a position table beside them is unused
     if (
         hf.get("position_embedding_type") == "rotary"
         and (name := tensor_name(names, table)) in tensors
@@ -123,7 +123,7 @@ def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
             shown.add(field)
             yield field, Size(tensors[name].shape[axis], name, tensors[name].shape)
     blocks = {name: int(found[1]) for name in tensors if (found := re.search(r"\.layer\.\d+\.ffn\.(\d+)\.", name))}
-    if blocks:  # and one more, which has another name
+    if blocks:  # the last block has another name
         name = max(blocks, key=lambda name: blocks[name])
         yield "num_feedforward_networks", Size(blocks[name] + 2, name, tensors[name].shape)
     last: dict[str, tuple[int, str]] = {}  # placeholder -> its largest number, and the tensor with it

@@ -49,7 +49,7 @@ def settle_family(hf: Json, tensors: Iterable[str], files: Collection[str], wher
     if stated is not None:
         return family_of(hf, where)
     if architectures_of(hf, where):
-        with contextlib.suppress(InputError):  # they name no family
+        with contextlib.suppress(InputError):  # the tokenizer's files name no family
             return family_of(hf, where)
     if shown := family_signs.family_by_files(names, files):
         return shown

@@ -19,7 +19,7 @@ from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.positions import sinusoids
 
-PREDICTS_TOKENS = ("masked_lm", "pretraining", DECODER_HEAD)  # heads
+PREDICTS_TOKENS = ("masked_lm", "pretraining", DECODER_HEAD)  # heads that predict tokens
 
 
 def slots_of(model: Bert) -> Iterator[Slot]:
@@ -89,7 +89,7 @@ def dtypes_of(model: Bert) -> dict[str, np.dtype]:
 def _abstract(model: Bert) -> dict[str, jax.ShapeDtypeStruct]:
     """Return the leaves of `Bert.abstract_params` by canonical path, cached on disk because tracing is slow."""
     name = program_cache.fingerprint("parameters", model.config, model.head)
-    with contextlib.suppress(ValueError, TypeError):  # damaged
+    with contextlib.suppress(ValueError, TypeError):  # a damaged cache entry
         if cached := json.loads(program_cache.read_entry(name) or b""):
             return {path: jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for path, (shape, dtype) in cached.items()}
     leaves = flatten_params(model.abstract_params())

@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_jax.errors import InputError
 
-DEFAULT_QUERY_LENGTH = 32  # of expanded queries, where the files do not say
+DEFAULT_QUERY_LENGTH = 32  # length of expanded queries if the files do not set it
 
 
 @dataclasses.dataclass(frozen=True)

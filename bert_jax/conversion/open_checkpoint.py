@@ -1,4 +1,4 @@
-"""Open a model: one road from its files to a `Bert` and the tensors of its parameters.
+"""Open a model: from its files to a `Bert` and the tensors of its parameters.
 
 Each step is a file, and takes the value that the step before it gives (`checkpoint`): `model_kinds` finds the files,
 `read_checkpoint` reads config.json and opens the weights, `infer_family` settles the family, `tensor_names` gives the
@@ -31,7 +31,7 @@ class Opened(NamedTuple):
     """An open model directory, whose tensors can be read."""
 
     model: Bert
-    saved_head: str | None  # None: a head that is not known here
+    saved_head: str | None  # None: the head is not known
     weights: Weights
     settings: TextSettings
     directory: storage.Path
@@ -83,7 +83,7 @@ def open_model(
         files = locate_checkpoint(path, base, config)
         if files.is_bare:
             checkpoint = module_of("bare_files").open_bare(files.root, config, tokenizer, family, head, stack)
-            family = ""  # the config names it
+            family = ""  # the config names the family
         else:
             checkpoint = read_checkpoint(files, stack)
         checkpoint = infer_family(checkpoint, family)

@@ -23,7 +23,7 @@ def write_record(directory: storage.Path, records: Mapping[str, Any]) -> None:
 
 
 def read_records(directory: storage.PathLike, head: str | None = None) -> dict[str, Any]:
-    """Return what the file of a model directory says of the tasks, by key; {} if there is no such file.
+    """Return the records of tasks in the file of a model directory, by key; {} if there is no such file.
 
     Args:
         directory: the model directory.

@@ -52,7 +52,7 @@ _KINDS = (
     "Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout", "MLMTransformer", "SpladePooling",
     "MultiVectorMask",
 )  # fmt: skip
-_LAYERS = _KINDS[2:6]  # those that may follow a Pooling
+_LAYERS = _KINDS[2:6]  # modules that may follow a Pooling
 # model_type of config_sentence_transformers.json -> the saved head; any other means sentence embeddings.
 _HEADS = {
     "CrossEncoder": "sequence_classification", "SparseEncoder": "sparse_embedding",
@@ -125,7 +125,7 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
 
 
 class EmbeddingSettings(NamedTuple):
-    """How a directory computes sentence embeddings from token vectors.
+    """The modules of a directory that compute sentence embeddings from token vectors.
 
     Attributes:
         config: the config with the fields of sentence embeddings set.

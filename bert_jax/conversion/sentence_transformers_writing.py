@@ -106,7 +106,7 @@ def _write_modules(
 def _pooling_json(config: BertConfig, settings: TextSettings) -> dict[str, Any]:
     content: dict[str, Any] = {"word_embedding_dimension": config.hidden_size}
     in_order = [mode for mode in POOLINGS if mode in config.poolings] == list(config.poolings)
-    if in_order:  # which every version understands
+    if in_order:  # every version understands this form
         content |= {key: mode in config.poolings for key, mode in POOLING_KEYS.items()}
     else:
         content["pooling_mode"] = list(config.poolings)

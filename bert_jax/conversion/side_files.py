@@ -34,7 +34,7 @@ SIDE_FILES: dict[str, Callable[[Model], bool]] = {
 
 
 def read_side_files(model: Model, stack: contextlib.ExitStack) -> Model:
-    """Return a model with what further files say; tensors of further layers are added to its checkpoint's.
+    """Return a model with the settings and layers of further files; their tensors are added to its checkpoint's.
 
     Args:
         model: the model.

@@ -71,7 +71,7 @@ def slots(
         heads: number of attention heads.
     """
     numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
-    head = head if "token_weights/kernel" not in shapes else ""  # which has no tensors of the masked-LM head
+    head = head if "token_weights/kernel" not in shapes else ""  # a sparse encoder has no tensors of the masked-LM head
     weights = dense(TOKEN_WEIGHTS, "token_weights")
     gliner = gliner_files.gliner_entries(shapes) if any(path.startswith("gliner/") for path in shapes) else ()
     encoder = (entry for part in names.encoder for entry in _numbered(part, shapes))

@@ -148,7 +148,7 @@ def checked_tensor(
         # NumPy has no maximum of float8.
         numbers = values if is_float or values.dtype.kind in "iu" else values.astype(np.float32)
         largest = max(float(numbers.max(initial=0)), -float(numbers.min(initial=0)))
-        if not largest < _LARGEST_PLAUSIBLE:  # also when it is NaN
+        if not largest < _LARGEST_PLAUSIBLE:  # also true for NaN
             raise InputError(
                 f"{where}: tensor {slot.name!r}: expected finite parameters, found {largest}; the file is damaged"
             )

@@ -46,7 +46,7 @@ def _begins_with(tensors: Tensors, roots: set[str]) -> bool:
 def _roots(names: Names) -> set[str]:
     """Return the first parts of the tensor names of a model, and of a bare encoder."""
     bare = {entry.theirs.removeprefix(names.prefix).split(".")[0] for entry in names.encoder}
-    return (bare | {names.prefix.split(".")[0]}) - {"model"}  # which wrappers add too
+    return (bare | {names.prefix.split(".")[0]}) - {"model"}  # wrappers add `model` too
 
 
 def name_tensors(checkpoint: Checkpoint) -> Checkpoint:

@@ -19,7 +19,7 @@ _TASK_PROMPTS = {"query": QUERY_PROMPTS, "document": CORPUS_PROMPTS}
 
 
 class TaskPrompts(NamedTuple):
-    """What a model with adapters for several tasks says of its texts and vectors.
+    """Settings of texts and vectors for the tasks of a model with several adapters.
 
     Attributes:
         task: the task whose adapter the parameters have; "" = none.
@@ -118,7 +118,7 @@ class TextSettings:
         return self.prompt(name, text)
 
     def record(self, name: str) -> Any:
-        """Return what `bert_jax.json` says of the model under a key. Raises InputError when it has no such key."""
+        """Return the entry of `bert_jax.json` under a key. Raises InputError when it has no such key."""
         if name not in self.records:
             found = ", ".join(self.records) or "none"
             raise InputError(f"expected a model whose bert_jax.json has {name!r}, found {found}")
@@ -157,4 +157,4 @@ class TextSettings:
         return tokenizer.lowercased() if self.lowercase and tokenizer is not None else tokenizer
 
 
-NO_SETTINGS = TextSettings()  # for models without sentence-transformers' files
+NO_SETTINGS = TextSettings()  # settings of models without sentence-transformers' files

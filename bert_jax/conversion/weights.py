@@ -106,7 +106,7 @@ def open_weights(directory: storage.PathLike) -> Iterator[Weights]:
         yield weights
 
 
-@functools.lru_cache(maxsize=256)  # says it once
+@functools.lru_cache(maxsize=256)  # logs once
 def _say_which(where: storage.Path, others: str) -> None:
     _log.warning("%s is read; other weights in the same directory are not: %s", where, others)
 

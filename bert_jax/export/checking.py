@@ -12,7 +12,7 @@ from bert_jax.modeling import Bert, Compute
 # dtype -> the largest difference that passes. For float32 it is of single values, relative to the largest value where
 # that is above 1; for the others it is the root mean square of differences, relative to that of the values.
 LIMITS = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02, "int8_dynamic": 0.5, "int8_static": 0.5}
-_SHORT, _LONG = 7, 33  # tokens of the two batches
+_SHORT, _LONG = 7, 33  # lengths in tokens of the two batches
 _TEXTS = 8
 
 

@@ -24,7 +24,7 @@ _MACHINERY = ("base", "names")  # modules here that are no family's
 
 
 class _Families(Mapping[str, Family]):
-    """The families by name: those of other packages, which are asked first, BERT, and the others here by file.
+    """The families by name: those of other packages first, then BERT, then the others here by file.
 
     A lookup imports the file of that name, and those of all families only if there is none; iterating imports all.
     """
@@ -35,7 +35,7 @@ class _Families(Mapping[str, Family]):
         self._folders = {name for name, is_folder in is_folder_of.items() if is_folder}
         self._files = sorted(names, key=lambda name: (name != "bert", name))
         self._of_file: dict[str, dict[str, Family]] = {}  # file -> the families that it defines, once it is imported
-        self._added: dict[str, Family] = {}  # by `register_family`
+        self._added: dict[str, Family] = {}  # families added by `register_family`
 
     def __getitem__(self, name: str) -> Family:
         first = self._added | self._read(re.sub(r"\W", "_", name))

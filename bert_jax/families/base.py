@@ -100,7 +100,7 @@ class Family:
 def number(hf: Json, key: str) -> Any:
     """Return the number under a key of a `config.json`. Raises InputError when it is no number."""
     value: Any = hf.get(key)
-    if type(value) not in (int, float) or not abs(value) < LARGEST:  # nor NaN
+    if type(value) not in (int, float) or not abs(value) < LARGEST:  # also true for NaN
         raise InputError(f"{key} must be a number, found {shown(value)}")
     return value
 

@@ -51,7 +51,7 @@ _POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
 
 
 def _read_eurobert(hf: Json) -> Json:
-    pooling = hf.get("classifier_pooling", hf.get("clf_pooling", "late"))  # the second in the files of its authors
+    pooling = hf.get("classifier_pooling", hf.get("clf_pooling", "late"))  # its authors' files have the second key
     if not isinstance(pooling, str) or pooling not in _POOLINGS:
         raise InputError(f"classifier_pooling: expected one of {', '.join(_POOLINGS)}, found {shown(pooling)}")
     heads = whole_number(hf, "num_attention_heads", 1)

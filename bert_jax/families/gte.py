@@ -80,7 +80,7 @@ _ORIGINAL = ("pack_qkv", "layer_norm_type", "unpad_inputs", "use_memory_efficien
 def _read_gte(hf: Json) -> Json:
     """Return the base and factor of rotary positions, from `rope_parameters`, or `rope_theta` and `rope_scaling`."""
     original = any(key in hf for key in _ORIGINAL)
-    if original and hf["hidden_act"] != "gelu":  # of the masked-LM head too
+    if original and hf["hidden_act"] != "gelu":  # also the activation of the masked-LM head
         raise InputError(f"hidden_act: expected 'gelu', found {shown(hf['hidden_act'])}")
     parameters, key = hf.get("rope_parameters"), "rope_parameters"
     if not parameters:

@@ -129,7 +129,7 @@ MODERNBERT_FAMILY = Family(
         "mlp_bias": False, "classifier_bias": False, "classifier_activation": "gelu", "local_attention": 128,
         "embedding_dropout": 0.0, "mlp_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0,
     },
-    nulls=("local_rope_theta",),  # those of the global layers
+    nulls=("local_rope_theta",),  # null = the base of the global layers
     reads=_read_modernbert,
     writes=_write_modernbert,
 )  # fmt: skip

@@ -12,7 +12,7 @@ PATIENCE = 0.1  # seconds after which the oldest row is in the next batch, whate
 _FIRST_RATE = 20_000.0  # assumed tokens/s before any shape was measured; only the ratios between shapes matter
 _OVERHEAD = 64  # tokens that take as long as the fixed cost of a forward pass, before it was measured
 _SMOOTHING = 0.2  # weight of the newest measurement in the mean
-BRIEF = 8  # a batch that short requests may have to wait for has one of so many tokens of a full one
+BRIEF = 8  # a brief batch, for which short requests may wait, has 1 / BRIEF of the tokens of a full one
 _FIRST_TOKENS = 256  # padded tokens of a short request, which comes before all long ones
 _IN_A_ROW = 3  # batches of low levels before one with the oldest row, so that long requests end too
 
@@ -147,7 +147,7 @@ class Queue:
         self.lengths = sorted({shape.length for shape in shapes})
         self._buckets: dict[int, dict[int, deque[Waiting]]] = {length: {} for length in self.lengths}  # by level
         self._in_a_row = 0  # batches of the lowest level while older rows of others waited
-        self._seconds: dict[Shape, float] = {}  # as measured
+        self._seconds: dict[Shape, float] = {}  # shape -> measured seconds
         self._slowness = 1.0  # mean of measured times divided by those assumed, which scales the other shapes' times
         self.clock = self.rate = 0.0
         self.tokens = 0
@@ -177,7 +177,7 @@ class Queue:
             submission.waiting = submission.waiting_tokens = 0
 
     def tokens_before(self, tokens: int) -> int:
-        """Return the number of waiting tokens that run before the last row of a new request of so many tokens."""
+        """Return the number of waiting tokens before the last row of a new request with this number of tokens."""
         most = level_of(tokens, tokens)
         return sum(count for level, count in self._levels.items() if level <= most)
 

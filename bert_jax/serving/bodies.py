@@ -41,7 +41,7 @@ class ValueCounts(NamedTuple):
 
     def memory(self, data: bytes) -> int:
         """Return about the bytes that the parsed body takes."""
-        width = 1 if data.isascii() and b"\\u" not in data else 4  # of a character of Python's strings
+        width = 1 if data.isascii() and b"\\u" not in data else 4  # bytes per character of Python's strings
         return width * len(data) + 40 * self.values + 240 * self.containers
 
 

@@ -20,10 +20,10 @@ _SWEEP = 0.25  # seconds between checks of deadlines
 
 
 def client_key(address: str) -> str:
-    """Return what connections of one client have in common: the IPv4 address or the IPv6 /64 network."""
+    """Return the key by which connections belong to one client: the IPv4 address or the IPv6 /64 network."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:  # of a Unix socket
+    except ValueError:  # the address of a Unix socket
         return address
     if isinstance(ip, ipaddress.IPv6Address):
         return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))
@@ -66,7 +66,7 @@ class ConnectionPool:
         self.most = connection_limit(settings)
         self._by_client: dict[str, dict[LimitedProtocol, None]] = {}
         self._most_of_client = settings.max_connections_per_client or max(1, self.most // 2)
-        self._count = 0  # of connections that are not being closed
+        self._count = 0  # number of connections that are not being closed
 
     def add(self, connection: "LimitedProtocol") -> bool | None:
         """Add a connection; return whether it is in the reserve, None if there is no place at all."""

@@ -16,12 +16,12 @@ _MOST_FRAMING = 64 << 10
 _MOST_FIELDS = 128  # headers and trailers of a request
 _MOST_PIPELINED = 16  # requests that wait behind the one that is being answered
 _MOST_DROPPED = 1 << 20  # bytes after a refused request, while answers to earlier ones are due
-_DISCARDED = 17  # times the limit of a body; `Endpoint` refuses before
+_DISCARDED = 17  # multiple of the limit of a body; `Endpoint` refuses it earlier
 _GRACE = 2.0  # seconds for the answer 408, before a connection with an unfinished request is closed
 _SLOWEST_READ = 256 << 10  # bytes per second that a client reads of an answer at least
 _HEALTH = frozenset(("/health", "/v2/health/live", "/v2/health/ready"))
-_VERSION = b"HTTP/1.1 "  # how each answer begins
-_FIRST_PROBE, _SLOWEST_PROBE = 0.3, 5.0  # seconds
+_VERSION = b"HTTP/1.1 "  # start of every answer
+_FIRST_PROBE, _SLOWEST_PROBE = 0.3, 5.0  # seconds between probes: the first, the slowest
 
 
 class _Refused(Exception):
@@ -60,7 +60,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._answered is not None and not (self._in_request and self._answered is self.cycle)
 
     def _enter(self, seconds: float) -> None:
-        """Begin a state that lasts at most so long."""
+        """Begin a state that lasts at most this number of seconds."""
         self.since = self.loop.time()
         self.deadline = self.since + seconds
 
@@ -74,7 +74,7 @@ class LimitedProtocol(HttpToolsProtocol):
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):  # of data that the client does not acknowledge
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # limits how long sent data may stay unacknowledged
                 milliseconds = int(self.settings.read_timeout * 3000)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self.address = client_key(self.client[0] if self.client else "")
@@ -91,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.pool.remove(self)
         super().connection_lost(exc)
         self.pipeline.clear()
-        if self._answered is not None:  # not the last of pipelined requests, which is the one that uvicorn tells
+        if self._answered is not None:  # uvicorn notifies only the last of pipelined requests
             self._answered.disconnected = True
             self._answered.message_event.set()
 
@@ -108,7 +108,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
             self._check_framing()
         except httptools.HttpParserUpgrade:
-            pass  # such a request is answered as any other
+            pass  # answered like any other request
         except (_Refused, httptools.HttpParserError) as error:
             cause = error if isinstance(error, _Refused) else error.__context__
             self._refuse(str(cause) if isinstance(cause, _Refused) else "expected HTTP/1.1, found something else")
@@ -124,7 +124,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deaf, self._framing = True, 0
         broken = self.cycle if self._in_request and not self._in_headers else None
         if broken is not None and self.pipeline and self.pipeline[0][0] is broken:
-            self.pipeline.popleft()  # its answer has not begun
+            self.pipeline.popleft()  # drop a request whose answer has not begun
             broken = None
         if broken is None and self._answered is not None:
             last = self.pipeline[0][0] if self.pipeline else self._answered
@@ -201,7 +201,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End the time limit of a request: it is here."""
+        """End the time limit of a request, which is complete."""
         self._in_request, self._framing = False, 0
         super().on_message_complete()
         if self._answered is self.cycle:

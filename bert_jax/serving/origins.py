@@ -120,7 +120,7 @@ class OriginGuard:
     def _check_host(self, scope: Scope) -> tuple[str, int | None] | None:
         """Return the host and port that a request names; None for HTTP/1.0 without a host. Raises `Refusal`."""
         names = _values(scope, b"host")
-        if target := scope["state"].get("authority"):  # of a request target in absolute form
+        if target := scope["state"].get("authority"):  # host of a request target in absolute form
             names.append(target)
         if not names and scope["http_version"] == "1.0":
             return None

@@ -42,7 +42,7 @@ class Backend(Protocol):
     def brief_tokens(self) -> int | None: ...
 
     def warm(self, shape: Shape) -> None:
-        """Do what would make the first forward pass of a shape slower than the later ones."""
+        """Prepare a shape, so that its first forward pass is as fast as later ones."""
 
     def padding(self, rows: Sequence[Row], shape: Shape) -> int:
         """Return the number of padding tokens of a forward pass, those of padding rows included."""
@@ -62,7 +62,7 @@ class _Begun(NamedTuple):
 
 
 class Scheduler:
-    """Runs rows of several models on their backends.
+    """Scheduler of the rows of several models on their backends.
 
     Args:
         backends: model name -> its backend on each device; every model is on the same devices.

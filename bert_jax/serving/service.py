@@ -27,7 +27,7 @@ _QUICK_CHARACTERS, _QUICK_SECONDS = 1 << 15, 0.05  # limits of tokenization that
 
 
 class Service:
-    """What the routes of a server share.
+    """The state that the routes of a server share.
 
     Args:
         models: the models by name.

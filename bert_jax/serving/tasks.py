@@ -1,4 +1,4 @@
-"""`ServedTask`: what a served model computes for a row of tokens."""
+"""`ServedTask`: the task of a served model, and its output for a row of tokens."""
 
 import enum
 from collections.abc import Sequence

@@ -218,7 +218,7 @@ class _Lease(Claim):
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # no name for this number, as in containers
+    except (KeyError, OSError):  # the user id has no name, as in containers
         return str(os.getuid())
 
 

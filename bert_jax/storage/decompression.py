@@ -65,7 +65,7 @@ def open_decompressed(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
             content = _Decompressed(_DECOMPRESSORS[kind](raw), raw, kind) if kind else None
             yield (io.BufferedReader(content, 1 << 16) if content else raw), raw
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # the system's, not a decompressor's
+            if isinstance(error, OSError) and error.errno is not None:  # an error of the system, not of a decompressor
                 raise
             what = "one that is cut short" if isinstance(error, EOFError) else f"a damaged one ({error})"
             raise DamagedError(f"expected a whole {kind} file, found {what}") from None

@@ -8,7 +8,7 @@ from bert_jax import storage
 from bert_jax.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
-_SECONDS = 2.5  # in which the hub must be reached, and then answer
+_SECONDS = 2.5  # seconds to reach the hub, and again for its answer
 # Patterns of the files that this package reads, besides the weights: settings and vocabularies, the numbered folders
 # of sentence-transformers with their own weights, those of BGE-M3, and adapters.
 _SETTINGS = [
@@ -72,7 +72,7 @@ def _snapshot(hub_name: str) -> str:
     try:  # one request, as the client tries a list of files again for 24 s
         found = huggingface_hub.HfApi().model_info(hub_name, timeout=_SECONDS)
         files = [file.rfilename for file in found.siblings or ()]
-    except Exception as error:  # of several libraries
+    except Exception as error:  # errors of several libraries
         try:
             return huggingface_hub.snapshot_download(hub_name, allow_patterns=_SETTINGS, local_files_only=True)
         except Exception:

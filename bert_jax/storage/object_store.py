@@ -58,7 +58,7 @@ def _connection() -> dict[str, Any]:
 
     async def failed(_session: Any, _context: Any, params: aiohttp.TraceRequestExceptionParams) -> None:
         counts.requests += 1
-        counts.retries += isinstance(params.exception, aiohttp.ClientError | TimeoutError)  # not a cancelled one
+        counts.retries += isinstance(params.exception, aiohttp.ClientError | TimeoutError)  # not if it was cancelled
 
     trace.on_request_end.append(ended)
     trace.on_request_exception.append(failed)
@@ -113,7 +113,7 @@ def _is_transient(error: Exception, store: Any) -> bool:
 def _refreshed(store: Any) -> bool:
     """Refresh the credentials of a file system; return whether that succeeded."""
     credentials = getattr(getattr(store, "credentials", None), "credentials", None)
-    if credentials is None:  # anonymous
+    if credentials is None:  # anonymous access
         return False
     try:
         from google.auth.transport.requests import Request

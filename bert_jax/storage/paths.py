@@ -44,7 +44,7 @@ class Path(PosixGPath):
     """
 
     __truediv__: Callable[[Any, PathLike], Self]  # `PosixGPath` has no types
-    if not hasattr(PosixGPath, "with_segments"):  # Python 3.11
+    if not hasattr(PosixGPath, "with_segments"):  # Python 3.11 lacks with_segments
 
         def __new__(cls, *parts: PathLike) -> Self:
             return super().__new__(cls, *_checked(parts))
@@ -234,7 +234,7 @@ class Path(PosixGPath):
         try:
             return self._existing_info()
         except FileNotFoundError as error:
-            if error.filename != self.url:  # the bucket
+            if error.filename != self.url:  # the error names the bucket
                 raise
             return None
 

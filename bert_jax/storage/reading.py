@@ -8,7 +8,7 @@ from bert_jax.storage.paths import Path, PathLike
 
 def existing(path: PathLike) -> Path:
     """Return the path of a file. Raises InputError when it is missing, a directory, a pipe or a device."""
-    if hasattr(path, "content"):  # a `MemoryFile`
+    if hasattr(path, "content"):  # accept a `MemoryFile`
         return cast(Path, path)
     found = Path(path)
     if found.is_file():  # one request for an object

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 
-RETRIED = frozenset({401, 408, 429, *range(500, 505)})  # HTTP status
+RETRIED = frozenset({401, 408, 429, *range(500, 505)})  # HTTP statuses that are retried
 
 
 @dataclasses.dataclass

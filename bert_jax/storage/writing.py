@@ -25,9 +25,9 @@ from bert_jax.storage.claims import LEASES, claimed
 from bert_jax.storage.paths import Path, PathLike, is_remote
 
 INCOMPLETE = ".incomplete"  # the file that marks a directory that is being written
-_MARK = "bert_jax"  # `INCOMPLETE` has it; one that another program wrote has not
+_MARK = "bert_jax"  # key of our `INCOMPLETE` files, which files of other programs lack
 _LONGEST_MARK = 1 << 24  # bytes
-_ENDING = "[.]bert_jax-[0-9a-f]{16}[.]partial"  # of the names of temporary files and directories
+_ENDING = "[.]bert_jax-[0-9a-f]{16}[.]partial"  # ending of the names of temporary files and directories
 _LAST = ("config.json", "manifest.json")  # files that are uploaded last, as readers recognise a directory by them
 
 
@@ -133,7 +133,7 @@ def directory_resumably(path: PathLike, remove: Callable[[Path], object] = lambd
             raise InputError(f"{beside}: expected no file of this name, under which {path} is written, found one")
         beside.mkdir(parents=True, exist_ok=True)
     with claimed(beside, busy):
-        new_directory(path, keep_incomplete=True)  # again, as its last owner may have completed it meanwhile
+        new_directory(path, keep_incomplete=True)  # call again, as the last owner may have completed it meanwhile
         if not path.is_remote and any(beside.iterdir()) and _files_being_written(beside) is None:
             raise InputError(f"{beside}: expected no directory of this name, under which {path} is written, found one "
                              f"with other files in it")  # fmt: skip
@@ -308,7 +308,7 @@ def remove_leftovers(path: PathLike) -> None:
         with contextlib.suppress(OSError):  # removed meanwhile, or owned by another user
             descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock fails while the owner's process lives
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
                 else:
@@ -335,7 +335,7 @@ def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if beside.exists():  # or else it was swept before it was locked
+            if beside.exists():  # otherwise it was swept before it was locked
                 yield beside
                 return
         finally:

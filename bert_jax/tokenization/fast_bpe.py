@@ -19,9 +19,9 @@ from bert_jax.tokenization.saving import saved_settings
 from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles, max_length_of, named_specials
 
 _VOCABULARY_FILE = "vocab.txt"
-_FIRST = ("cls", "pad", "sep", "unk")  # the roles with ids 0 to 3
-_JOINER = "@@"  # at the end of a token that the next token continues
-_END = "</w>"  # at the end of the last symbol of a word in `bpe.codes`
+_FIRST = ("cls", "pad", "sep", "unk")  # roles of the tokens with ids 0 to 3
+_JOINER = "@@"  # suffix of a token that the next token continues
+_END = "</w>"  # suffix of the last symbol of a word in `bpe.codes`
 _WORD = re.compile(r"\S+\n?")  # a newline belongs to the word before it, as in transformers
 _WORDS_REMEMBERED = 1 << 17
 

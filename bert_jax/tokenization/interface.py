@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Encoded = tuple[list[int], list[tuple[int, int]]]  # token ids, and the character range [start, end) of each
 
 _MAKING_WORKERS = threading.Lock()
-# Arguments of the tokenizers of transformers -> what there is in their place.
+# Arguments of transformers' tokenizers -> their replacements here.
 _ELSEWHERE = {
     "text_pair": "the name here is text_pairs",
     "return_offsets_mapping": "the name here is return_offsets",

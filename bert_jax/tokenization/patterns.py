@@ -21,7 +21,7 @@ _KNOWN = frozenset(
         r"[0-9]",
         r"\p{Mn}",
         "''",
-        r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]",  # of `backends.bert_normalizer`
+        r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]",  # the pattern of `backends.bert_normalizer`
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         *(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|"

@@ -25,7 +25,7 @@ from bert_jax.tokenization.sentencepiece import SentencePieceTokenizer, sentence
 from bert_jax.tokenization.settings import TokenizerFiles
 
 _ASCII = frozenset(map(chr, range(33, 127)))
-_MARKS = ("##", "\u2581", "\u0120")  # of pieces that continue or begin a word
+_MARKS = ("##", "\u2581", "\u0120")  # prefixes of pieces that continue or begin a word
 _TEXTS_TOGETHER = 1024
 
 

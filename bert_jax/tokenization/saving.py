@@ -58,7 +58,7 @@ def vocabulary_files(
         sentencepiece_model: bytes of the original SentencePiece model; None = there is none.
     """
 
-    def is_a(tokenizer_class: str) -> bool:  # or its fast variant
+    def is_a(tokenizer_class: str) -> bool:  # true for the class and for its fast variant
         return str(settings.get("tokenizer_class")).startswith(tokenizer_class)
 
     if isinstance(backend.model, tokenizers.models.WordPiece) or is_a("EsmTokenizer"):

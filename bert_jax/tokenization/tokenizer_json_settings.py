@@ -19,7 +19,7 @@ def override_normalizer(normalizer: Any, settings: dict[str, Any], algorithm: st
     for part in sequence_parts(normalizer, "normalizers"):
         if part.get("type") != "BertNormalizer":
             continue
-        if algorithm == RJIEBA:  # whose class takes tokenize_chinese_chars and ignores it
+        if algorithm == RJIEBA:  # RJIEBA's class accepts tokenize_chinese_chars but ignores it
             settings = settings | {"tokenize_chinese_chars": None}
         for ours, theirs in (
             ("do_lower_case", "lowercase"),

@@ -26,7 +26,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 def open_and_fork(descriptor: int) -> None:
     """Open a tokenizer and fork a worker for each connection that arrives, until the parent process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leave no zombie processes
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     control = Connection(descriptor)
     content, seconds, memory = control.recv()

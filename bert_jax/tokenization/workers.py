@@ -19,7 +19,7 @@ from typing import Any
 from bert_jax.errors import InputError, TextError
 from bert_jax.tokenization.call_limits import BudgetExceeded, current_limits
 
-SECONDS, SECONDS_PER_CHARACTER = 1.0, 1e-5  # CPU time of a call
+SECONDS, SECONDS_PER_CHARACTER = 1.0, 1e-5  # CPU seconds of a call
 MEMORY = 1 << 30  # bytes of a call, beyond those of the opened tokenizer
 _OPENING, _OPENING_PER_BYTE = 3.0, 1e-6  # CPU seconds to open the tokenizer
 _MOST_IDLE = 4  # workers that wait for a call
@@ -130,7 +130,7 @@ class TokenizerWorkers:
                     try:
                         socket.send_fds(control, [b"w"], [theirs.fileno()])
                         return Connection(ours.detach())
-                    except OSError:  # somebody ended the opener
+                    except OSError:  # the opener was killed
                         ours.close()
                         self._end()
                         if not again:

@@ -207,7 +207,7 @@ class Checkpoints:
                 break
             if worst == 2:
                 raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from failure
-            if attempt == _MOST_FAILURES:  # not damaged: it must not be renamed
+            if attempt == _MOST_FAILURES:  # the file is not damaged, so it must not be renamed
                 raise InputError(f"checkpoint {where} could not be read, and may be later ({reason})") from failure
             log.warning("checkpoint %s could not be read (%s); attempt %d", where, reason, attempt + 1)
             time.sleep(attempt)

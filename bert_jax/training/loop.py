@@ -283,7 +283,7 @@ class _Run:
                         self.stop.saved = done  # the run waits for this checkpoint before it ends
                 if stops:
                     self.checkpoints.wait(state)
-                    self.bar.say(f"told to stop: saved step {done}")
+                    self.bar.say(f"stopped by a signal: saved step {done}")
                     raise self.stop.exception()
                 yield state, metrics
                 if scores is not None and self._stalled(done):

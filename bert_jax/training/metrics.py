@@ -199,7 +199,7 @@ def _wandb_run(workdir: Workdir, project: str, config: dict[str, Any] | None) ->
     """Start or resume the W&B run of this work directory; steps already logged are ignored."""
     import wandb
 
-    if not re.fullmatch(rb"[0-9a-f]{32}", _content(workdir.wandb_id)):  # missing or damaged
+    if not re.fullmatch(rb"[0-9a-f]{32}", _content(workdir.wandb_id)):  # the id is missing or damaged
         storage.write_atomically(workdir.wandb_id, uuid.uuid4().hex)
     local = None if workdir.path.is_remote else str(workdir.path)
     return wandb.init(

@@ -22,25 +22,25 @@ from bert_jax.errors import printable
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell reports
 EXIT_TERMINATED = 128 + signal.SIGTERM
-GRACE_SECONDS = 5.0  # until a process that hangs in compiled code, with nothing to save, is ended
-_LONGEST_COMMAND = 4000  # characters
+GRACE_SECONDS = 5.0  # seconds until a process that hangs in compiled code, with nothing to save, is ended
+_LONGEST_COMMAND = 4000  # most characters of the command in a message
 _active: "Stop | None" = None
 _calls = itertools.count(1)  # of `Stop.agreed`, by which JAX tells how far the hosts are
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C came. What was learned has been saved, and the same call resumes from it."""
+    """Raised after Ctrl-C, when the run has been saved; the same call resumes it."""
 
 
 class Preempted(SystemExit):
-    """SIGTERM came. What was learned has been saved, and the same command resumes. Exit status 143 (128 + SIGTERM)."""
+    """Raised after SIGTERM, when the run is saved; the same command resumes it. Exit status 143 (128 + SIGTERM)."""
 
     def __init__(self) -> None:
         super().__init__(EXIT_TERMINATED)
 
 
 class Stop:
-    """The signals that came so far, and how they end the run.
+    """The signals received so far, and how they end the run.
 
     Args:
         command: the command line that resumes the run, in a process of its own: there, a second Ctrl-C ends the
@@ -67,7 +67,7 @@ class Stop:
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
         """Only note the signals that come while the block runs, and handle them at its end at the latest."""
-        if self.number is not None:  # it came where an exception is lost: in a callback of the garbage collector
+        if self.number is not None:  # a signal came where exceptions are lost: in a callback of the garbage collector
             raise self.exception()
         self._deferring = True
         try:
@@ -94,7 +94,7 @@ class Stop:
 
     def result(self) -> str:
         """Return a line for the user: the signal, the saved step, and how to resume."""
-        came = "interrupted" if self.number in (None, signal.SIGINT) else "told to stop"
+        came = "interrupted" if self.number in (None, signal.SIGINT) else "stopped by a signal"
         if self.saved is None:
             return f"{came} before the first step; nothing to save{self._how('start again')}"
         return f"{came}; step {self.saved} is saved{self._how('resume')}"

@@ -26,7 +26,7 @@ else:
 log = logger(__name__)
 
 COPIES = "run"  # name of a directory in a checkpoint, and of the file in it: copies of `config.json` and `data.json`
-_OF_OTHERS = re.compile(r"\..*|lost\+found|logs|.*\.(log|out|err)")  # what a scheduler or a file system leaves
+_OF_OTHERS = re.compile(r"\..*|lost\+found|logs|.*\.(log|out|err)")  # files that schedulers and file systems create
 
 
 @dataclasses.dataclass(frozen=True)

@@ -142,7 +142,9 @@ def test_sentences_are_skipped_whole(tmp_path, caplog):
     rows, said = skipped(read_sentences, caplog, spec, Columns(), noun="sentence")
     assert [(row.line, row.words) for row in rows] == [(1, ("EU", "rejects")), (11, ("last",))]
     assert said[0].startswith(f"{spec}: line 4: expected 2 columns as in line 1, found 1")
-    assert said[-1].startswith(f"{spec}: skipped 3 of 5 sentences: 2 with a wrong number of columns, 1 with bytes other")
+    assert said[-1].startswith(
+        f"{spec}: skipped 3 of 5 sentences: 2 with a wrong number of columns, 1 with bytes other"
+    )
     lines = ['{"tokens": ["a", "b"], "tags": ["O"]}', '{"tokens": ["a"], "tags": ["O"]}', '{"tokens": []}', "{"]
     rows, said = skipped(read_sentences, caplog, write(tmp_path / "a.jsonl", "\n".join(lines)), Columns())
     assert [row.line for row in rows] == [2]

@@ -39,7 +39,7 @@ def test_the_number_of_devices_and_hosts_may_change_from_run_to_run(tmp_path, da
         {"devices": 1},
     ]
     said = train_in_processes(pretraining, tmp_path / "changing", runs)
-    assert "told to stop: saved step" in said
+    assert "stopped by a signal: saved step" in said
     whole, changing = metrics_of(tmp_path / "whole"), metrics_of(tmp_path / "changing")
     assert [line["step"] for line in whole] == [line["step"] for line in changing]
     for one, other in zip(whole, changing, strict=True):

@@ -227,7 +227,7 @@ def _write_tree(file: BinaryIO, tree: dict[str, Any], packer: msgpack.Packer) ->
     from flax.serialization import msgpack_serialize  # not imported where models are only read
 
     file.write(packer.pack_map_header(len(tree)))
-    for name, value in sorted(tree.items()):  # in the order of Flax
+    for name, value in sorted(tree.items()):  # sorted, as Flax does
         file.write(packer.pack(name))
         if isinstance(value, dict):
             _write_tree(file, value, packer)

@@ -51,7 +51,7 @@ class LazyTensor:
         return LazyTensor((rows, *self.shape[1:]), self.dtype, lambda: self.read()[select])
 
 
-Tensors = dict[str, LazyTensor]  # by name
+Tensors = dict[str, LazyTensor]  # name -> tensor
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ class _Entry:
     shard: int
     offset: int
     size: int
-    crc: int  # masked
+    crc: int  # masked CRC-32C
     sliced: bool
 
 

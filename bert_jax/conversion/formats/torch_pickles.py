@@ -276,7 +276,7 @@ class Unpickler(pickle.Unpickler):
             raise whole_object(argument.replace(" ", "."))
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a name stands for: that of the allow-list, or else a class of placeholders."""
+        """Return the object of a name: from the allow-list, or else a class of placeholders."""
         if (module, name) in _ALLOWED:
             return _ALLOWED[module, name]
         if (module, name) not in self._placeholders:

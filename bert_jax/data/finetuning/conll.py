@@ -25,12 +25,12 @@ _LOOKED_AT = 1000  # lines among which the first that is not a comment must be
 _ID = re.compile(r"\d+")
 _RANGE = re.compile(r"(\d+)-(\d+)")  # id of a multiword token
 _EMPTY_ID = re.compile(r"\d+\.\d+")  # id of an empty node
-_MOST_DIGITS = 6  # in the number of a word
+_MOST_DIGITS = 6  # most digits in the number of a word
 _SETTING = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # "# sent_id = 3"
 _REMARK = re.compile(r"#(\s|$|begin |end )")
 
 Lines = list[tuple[int, str]]  # (number, line) of each line of a sentence
-_Block = tuple[Lines, list[str]]  # those, and all lines of the file from the end of the sentence before
+_Block = tuple[Lines, list[str]]  # lines of a sentence, and all lines since the end of the one before
 
 
 class _Shape(NamedTuple):
@@ -122,7 +122,7 @@ def fill_column(source: Sequence[str], column: str, values: Iterable[str]) -> st
     for line in source:
         fields = line.split("\t")
         if not _is_between(line) and not line.startswith("#") and _ID.fullmatch(fields[0]):
-            end = fields[number][len(fields[number].rstrip("\r\n")) :]  # of the last column
+            end = fields[number][len(fields[number].rstrip("\r\n")) :]  # the line end behind the last column
             line = "\t".join([*fields[:number], next(new) + end, *fields[number + 1 :]])
         filled.append(line)
     return "".join(filled)
@@ -254,7 +254,7 @@ def _is_word(where: str, fields: list[str], words: int, tagged: bool, tag: int) 
     numbers = _RANGE.fullmatch(name)
     if not numbers and not _ID.fullmatch(name):
         message = f"{where}: expected the number of a word, such as 1, found {name!r}"
-        raise InvalidRow(message, "no number of a word")
+        raise InvalidRow(message, "a wrong word number")
     first = numbers[1] if numbers else name
     if len(first) > _MOST_DIGITS or int(first) != words + 1:
         message = f"{where}: expected the number {words + 1}, which is the next word's, found {name!r}"

@@ -51,7 +51,7 @@ def _tsv_lines(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     for number, line in lines:
         line = line.rstrip("\r\n")
         if not line:
-            blank.append(number)  # a row of one empty column, unless nothing but such lines follows
+            blank.append(number)  # a row with one empty column, unless only blank lines follow
             continue
         yield from ((earlier, "") for earlier in blank)
         blank.clear()
@@ -76,7 +76,7 @@ def _csv_rows(
         delimiter = delimiter or named[1]
     else:
         lines = itertools.chain([first], lines)
-    before = int(named is not None)  # lines that the reader does not see
+    before = int(named is not None)  # lines before those that the reader sees
     if not delimiter:
         sample = list(itertools.islice(lines, 1 if columns.has_header else _SAMPLE))
         delimiter = _find_delimiter(spec, [line for _, line in sample], columns)
@@ -143,7 +143,7 @@ def _has_wanted(rows: Sequence[Sequence[str]], columns: Columns) -> bool:
         return False
     if columns.has_header:
         return set(columns.wanted) <= {name.strip() for name in rows[0]}
-    widths = {len(row) for row in (rows[:-1] if len(rows) >= _SAMPLE else rows)}  # the last may continue beyond
+    widths = {len(row) for row in (rows[:-1] if len(rows) >= _SAMPLE else rows)}  # the last row may be incomplete
     numbers = [int(name) for name in columns.wanted if name.isascii() and name.isdigit()]
     return len(widths) == 1 and widths.pop() > max(numbers, default=0)
 

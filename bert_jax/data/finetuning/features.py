@@ -14,7 +14,7 @@ from bert_jax.data.finetuning.tables import Example
 from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
-LONG_TEXTS = ("cut", "windows")  # how a text that is longer than a row is treated
+LONG_TEXTS = ("cut", "windows")  # treatments of texts that are longer than a row
 
 _CHUNK = 8192  # texts tokenised at a time: enough for every thread, few enough for memory
 

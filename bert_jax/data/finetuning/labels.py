@@ -14,12 +14,12 @@ from bert_jax.data.invalid_rows import InvalidRow
 from bert_jax.data.listing import list_counts, list_names
 from bert_jax.errors import InputError, logger, printable
 
-NEAR_DUPLICATE_RULES = ("keep", "merge")  # for classes that differ only in spelling
-MISSING_RULES = ("keep", "drop")  # for rows whose label marks a missing one
+NEAR_DUPLICATE_RULES = ("keep", "merge")  # rules for classes that differ only in spelling
+MISSING_RULES = ("keep", "drop")  # rules for rows whose label marks a missing one
 MAX_CLASSES = 50_000
-_MAX_LABEL = 1000  # characters: a longer label is a text
+_MAX_LABEL = 1000  # most characters of a label: a longer one is a text
 _MOSTLY_DISTINCT = 1000  # labels; a column with more, and more than half as many as rows, does not hold classes
-_COMMON = 10  # rows of the most frequent class, from which a class of a single row is worth a warning
+_COMMON = 10  # rows of the most frequent class, above which a class with a single row causes a warning
 _MAX_LIST = 1 << 20  # characters of a list written as text
 _MISSING = frozenset({"", "-", "?", "nan", "none", "null", "n/a", "na", "<na>"})
 _MARKS = frozenset({"0", "1", "0.0", "1.0", "false", "true"})  # of lists with one for each class

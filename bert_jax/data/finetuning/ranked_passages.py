@@ -75,7 +75,7 @@ def _labels(where: str, columns: Columns, label: str, count: int) -> list[float]
         found = None
     if not isinstance(found, list) or len(found) != count:
         message = f"{where}: expected a list of {count} numbers in {columns.label!r}, found {label}"
-        raise InvalidRow(message, "other labels than one for each passage")
+        raise InvalidRow(message, "a wrong number of labels")
     return [number_of(where, str(value)) for value in found]
 
 

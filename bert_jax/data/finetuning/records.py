@@ -182,7 +182,7 @@ def plain_value(value: Any, feature: Any) -> Any:
     if hasattr(feature, "int2str"):
         return feature.int2str(int(value)) if int(value) >= 0 else str(int(value))
     if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")  # as the lines of files are
-    if isinstance(value, list) or getattr(value, "ndim", 0) == 1:  # a sequence
+        return value.decode("utf-8", "surrogateescape")  # decoded as the lines of files are
+    if isinstance(value, list) or getattr(value, "ndim", 0) == 1:  # lists and one-dimensional arrays
         return [plain_value(item, None) for item in value]
     return value.item() if hasattr(value, "item") else value

@@ -17,7 +17,7 @@ from bert_jax.data.table_formats import has_registered_format
 from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean, logger
 
-JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # the last with pyarrow
+JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # .parquet needs pyarrow
 # The default columns of JSON and TFDS; CoNLL's are the first and the last.
 TAGGED_COLUMNS = Columns("tokens", "", "tags")
 _OTHER_LABEL = "ner_tags"  # the default label column of JSON objects without `tags`, as Hugging Face names it
@@ -157,7 +157,7 @@ def _sentence(where: str, line: int, row: dict[str, Any], columns: Columns, tagg
     tags = _strings(where, columns.label, row[columns.label]) if tagged else None
     if tags is not None and len(tags) != len(words):
         message = f"{where}: expected a tag for each word, found {len(words)} words and {len(tags)} tags"
-        raise InvalidRow(message, "other numbers of words than of tags")
+        raise InvalidRow(message, "different numbers of words and tags")
     return Sentence(line, words, tags)
 
 

@@ -11,7 +11,7 @@ from bert_jax.lazy import import_object
 
 
 class RelativePositions(NamedTuple):
-    """What the layers share of disentangled attention.
+    """The parts of disentangled attention that all layers share.
 
     Attributes:
         embeddings: `[R, D]`, normalised if the model does so.

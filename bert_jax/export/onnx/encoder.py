@@ -22,7 +22,7 @@ from bert_jax.export.onnx.questions import GlobalTokens, add_global_rows
 from bert_jax.lazy import import_object
 from bert_jax.modeling.positions import alibi_slopes, sinusoids
 
-WORDS = "embeddings.word_embeddings"  # name of the initializer
+WORDS = "embeddings.word_embeddings"  # name of the initializer of the word embedding
 
 
 def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig) -> tuple[str, str]:
@@ -54,7 +54,7 @@ def add_embeddings(graph: OnnxGraph, params: dict[str, Any], config: BertConfig)
                 axis=0,
             )
         x = graph.op("Add", x, segments)
-    if config.setting("task_type_vocab_size"):  # task 0
+    if config.setting("task_type_vocab_size"):  # every token is of task 0
         task = params["task_type_embeddings"]["embedding"][0]
         x = graph.op("Add", x, graph.parameter("embeddings.task_type_embeddings", task))
 
@@ -73,9 +73,9 @@ def _projected(graph: OnnxGraph, x: str, params: dict[str, Any]) -> str:
 
 
 def _projected_words(graph: OnnxGraph, x: str, params: dict[str, Any], config: BertConfig) -> str:
-    """Project word embeddings `[B, S, E]` to `[B, S, D]`, with those of the next and the previous token if told so."""
+    """Project word embeddings `[B, S, E]` to `[B, S, D]`, with both neighbours' if `trigram_input`."""
     if config.setting("trigram_input"):
-        pads = graph.constant([0, 1, 0, 0, 1, 0], np.int64)  # a token of 0 on either side
+        pads = graph.constant([0, 1, 0, 0, 1, 0], np.int64)  # pad with a zero vector on either side
         is_token = graph.op("Greater", graph.inputs["attention_mask"], graph.constant(0, np.int64))
         x = graph.op("Mul", x, graph.cast(graph.unsqueeze(is_token, 2)))
         padded = graph.op("Pad", x, pads)
@@ -201,9 +201,9 @@ def _attention_block(
     x: str,
     params: dict[str, Any],
     plan: tuple[str, tuple[str, str] | None, RelativePositions | None, GlobalTokens | None],
-    row: tuple[int, bool],  # of the stacked parameters, and whether there is a LayerNorm before the block
+    row: tuple[int, bool],  # row of the stacked parameters, and whether a LayerNorm precedes the block
     config: BertConfig,
-    inputs: tuple[str, str] | None = None,  # of queries and keys, and of values; None = x
+    inputs: tuple[str, str] | None = None,  # inputs of queries and keys, and of values; None = x
 ) -> str:
     number, has_norm = row
     pre, name = config.norms.norm_placement == "pre", f"encoder.layers.{number}.attention"

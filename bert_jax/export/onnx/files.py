@@ -24,7 +24,7 @@ def write_onnx_files(directory: storage.Path, source: SourceModel, dtypes: tuple
     import_extra("onnx", "onnx")
     (directory / FOLDER).mkdir()
     paths = {dtype: directory / file for dtype, file in ONNX_FILES.items()}
-    if set(dtypes) != {"float16"}:  # int8 is made from float32
+    if set(dtypes) != {"float16"}:  # int8 files are made from the float32 file
         write_onnx(onnx_model(source.config, source.head, source.params), paths["float32"])
     if "float16" in dtypes:
         write_onnx(onnx_model(source.config, source.head, source.params, "float16"), paths["float16"])

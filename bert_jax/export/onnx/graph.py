@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.extras import import_extra
 
 OPSET = 17  # the first with LayerNormalization; onnxruntime 1.12 and later, and onnxruntime-web, run it
-_IR_VERSION = 8  # of ONNX's file format, that of opset 17
+_IR_VERSION = 8  # version of ONNX's file format that belongs to opset 17
 
 
 class OnnxGraph:
@@ -108,7 +108,7 @@ class OnnxGraph:
         )
 
     def lowest(self) -> float:
-        """Return what masked attention scores get added: finite in the graph's dtype, also after the addition."""
+        """Return the bias of masked attention scores: finite in the graph's dtype, also after the addition."""
         return -1e9 if self.dtype == np.float32 else -3e4
 
     def _add_initializer(self, name: str, values: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""What a graph finds by separators: the tokens with global attention, and the tokens of a question, as ONNX nodes."""
+"""Tokens that are found by separators: those with global attention, and those of a question, as ONNX nodes."""
 
 from typing import Any, NamedTuple
 

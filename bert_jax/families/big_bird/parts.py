@@ -60,7 +60,7 @@ class ScaledConfig(EmbeddingsConfig):
 
 @dataclasses.dataclass(frozen=True)
 class BigBirdHeadsConfig(HeadsConfig):
-    """The heads."""
+    """BigBird's heads, with a span head of its own."""
 
     unread_pooler: bool = setting(True, "whether masked LM and classifiers have a pooler that they do not read")
     span_head: str = setting("feed_forward", "feed_forward = a block before the dense layer, whose logits leave out "

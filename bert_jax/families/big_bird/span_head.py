@@ -59,5 +59,5 @@ class SpanAfterQuestionHead(SpanHead):
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         question = question_tokens(encoded.config, encoded.inputs.input_ids)
-        penalty = 1e6 * question.at[:, 0].set(False)  # no span is there, except at the first token: no answer
+        penalty = 1e6 * question.at[:, 0].set(False)  # no span in the question; its first token means no answer
         return {name: logits - penalty for name, logits in super().__call__(encoded).items()}

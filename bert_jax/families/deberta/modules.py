@@ -156,7 +156,7 @@ def _scaled(
 def _in_blocks(
     mask: AttentionMask,
     projected: tuple[jax.Array, ...],  # query, key, value [B, N, S, H]
-    terms: tuple[jax.Array | None, jax.Array | None, np.ndarray],  # of `_scaled`
+    terms: tuple[jax.Array | None, jax.Array | None, np.ndarray],  # the result of `_scaled`
     words: jax.Array | None,
     rate: float,
     compute: Compute,

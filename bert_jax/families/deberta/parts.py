@@ -98,7 +98,7 @@ class NormedLastConfig(FactoredConfig):
 
 @dataclasses.dataclass(frozen=True)
 class DebertaHeadsConfig(HeadsConfig):
-    """The heads."""
+    """DeBERTa's heads, with a pooler of its own."""
 
     legacy: bool = setting(True, "whether the files name the tensors of the masked-LM head as BERT's")
     discriminator_norm: bool = setting(

@@ -21,7 +21,7 @@ class ContactHead(nnx.Module):
 
     def __call__(
         self,
-        attentions: Sequence[jax.Array],  # L of [B, N, S, S]
+        attentions: Sequence[jax.Array],  # L maps [B, N, S, S]
         input_ids: jax.Array,  # [B, S]
         attention_mask: jax.Array | None,  # [B, S]
     ) -> jax.Array:

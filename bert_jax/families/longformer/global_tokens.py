@@ -1,4 +1,4 @@
-"""Tokens with global attention (Beltagy et al. 2020, arXiv:2004.05150, section 3.1): which they are."""
+"""Choose the tokens with global attention (Beltagy et al. 2020, arXiv:2004.05150, section 3.1)."""
 
 import dataclasses
 from collections.abc import Mapping

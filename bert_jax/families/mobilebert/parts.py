@@ -87,7 +87,7 @@ class ProjectedWordsConfig(FactoredConfig):
 
 @dataclasses.dataclass(frozen=True)
 class MobileBertHeadsConfig(HeadsConfig):
-    """The heads."""
+    """MobileBERT's heads, with a wide masked-LM head."""
 
     pooler_dense: bool = setting(True, "whether the pooler of a MobileBERT has a dense layer", shapes=True)
     wide_decoder: bool = setting(

@@ -18,7 +18,7 @@ SAMPLING = get_args(NegativeSampling)
 
 @dataclasses.dataclass(frozen=True)
 class MiningOptions:
-    """Which of the passages that are most similar to a query become its negatives.
+    """Settings of the choice of negatives among the passages that are most similar to a query.
 
     Attributes:
         num_negatives: number of negatives of a query.
@@ -69,7 +69,7 @@ class MiningOptions:
         if self.range_max is not None:
             return self.range_max
         limits = (self.max_score, self.absolute_margin, self.relative_margin, self.min_score if reranked else None)
-        spare = 10 if any(limit is not None for limit in limits) else 1  # as some are left out
+        spare = 10 if any(limit is not None for limit in limits) else 1  # more candidates, as the limits leave some out
         return self.range_min + spare * self.num_negatives + positives
 
     def allowed(self, scores: np.ndarray, positive_scores: np.ndarray) -> np.ndarray:

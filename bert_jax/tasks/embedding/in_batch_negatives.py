@@ -158,7 +158,7 @@ def _sides(vectors: jax.Array, contrast: Contrast) -> _Sides:
 
 
 def _of_choices(of_texts: jax.Array, contrast: Contrast) -> jax.Array:
-    """Return what belongs to the choices of each row, `[B, K, ...]`, of `[B, T, ...]` for the texts."""
+    """Return the part for the choices of each row, `[B, K, ...]`, of an array `[B, T, ...]` for the texts."""
     more = [of_texts[:, :1]] * contrast.anchors + [of_texts[:, 1:2]] * contrast.positives
     return jnp.concatenate([of_texts[:, 1:], *more], axis=1)
 

@@ -180,6 +180,6 @@ def new_index(directory: storage.PathLike) -> Iterator[IndexWriter]:
 
 
 def _mapped(directory: storage.Path, name: str, dtype: np.dtype, shape: tuple[int, ...], mode: Any) -> np.ndarray:
-    if not np.prod(shape):  # an empty file cannot be mapped
+    if not np.prod(shape):  # skip empty files, which cannot be mapped
         return np.zeros(shape, dtype)
     return np.memmap(str(directory / f"{name}.bin"), dtype, mode, shape=shape)

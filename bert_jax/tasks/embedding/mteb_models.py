@@ -28,7 +28,7 @@ _BatchedTexts = Iterable[Mapping[str, Any]]  # batches of texts, `{"text": [...]
 
 
 class _MtebModel:
-    """What encoders and cross-encoders share.
+    """The base class of encoders and cross-encoders.
 
     Args:
         model_name: a model directory.

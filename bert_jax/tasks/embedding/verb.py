@@ -55,7 +55,7 @@ def _embed(args: argparse.Namespace) -> None:
         return (vectors[i : i + 1] for i in range(len(texts))) if pipe.head == "sparse_embedding" else vectors
 
     answers = answers_of(args, _pipeline(args), embed)
-    first = list(itertools.islice(answers, 1))  # which opens the model
+    first = list(itertools.islice(answers, 1))  # the first answer opens the model
     answers, head = itertools.chain(first, answers), args.pipe.head
     if head == "sparse_embedding":
         vector_files.show_sparse(args, answers, args.pipe.decode, args.pipe.model.config.vocab_size)

@@ -16,7 +16,7 @@ from bert_jax.data.finetuning.batching import TrainSource
 from bert_jax.errors import InputError
 from bert_jax.jobs.base import Job, Metrics
 
-_LAYER = "layer_{}"  # arrays of a batch: the layers of this step
+_LAYER = "layer_{}"  # names of batch arrays with the layers of this step
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from bert_jax.recipes.shared_keys import (
 
 
 class EmbeddingLoss(NamedTuple):
-    """What a loss needs.
+    """The requirements of a loss.
 
     Attributes:
         whole_batch: whether it compares the rows of a batch with each other, so that the losses of its parts do not sum

@@ -51,7 +51,7 @@ class DenoisingTask:
         keys = (None, None, None) if dropout_key is None else tuple(jax.random.split(dropout_key, 3))
         ids, mask, types = (batch[name][:, 0] for name in INPUTS)  # [B, S]
         kept = mask if keys[0] is None else mask * self._kept(ids, mask, keys[0])
-        places = jnp.maximum(jnp.cumsum(kept, axis=1) - 1, 0)  # as if the deleted tokens were not there
+        places = jnp.maximum(jnp.cumsum(kept, axis=1) - 1, 0)  # positions as if the deleted tokens were absent
         vectors = self.model.apply(
             params["student"], ids, kept, types, places, dropout_key=keys[1], output_last_hidden_state=False
         ).sentence_embedding
@@ -72,7 +72,7 @@ class DenoisingTask:
     def _kept(self, ids: jax.Array, mask: jax.Array, key: jax.Array) -> jax.Array:
         """Return 1 for tokens that are not deleted, 0 for others, int32 `[B, S]`."""
         fixed = jnp.isin(ids, jnp.array(self.special_ids)) | (mask == 0)
-        fixed |= jnp.arange(ids.shape[1]) < self.model.config.pooling_skip  # a prompt
+        fixed |= jnp.arange(ids.shape[1]) < self.model.config.pooling_skip  # tokens of a prompt are never deleted
         draws = jnp.where(fixed, -1.0, jax.random.uniform(key, ids.shape))
         kept: jax.Array = (fixed | (draws >= self.deletion) | (draws == draws.max(1, keepdims=True))).astype(mask.dtype)
         return kept

@@ -15,7 +15,7 @@ PRECISIONS = ("float32", "float16", "int8")
 _BLOCK = 1 << 16  # tokens whose bounds, codes or distances are computed together
 _SCORED = 64  # texts that are scored exactly together
 _SAMPLE = 64  # tokens per centroid from which centroids are computed
-_ROUNDS = 8  # of k-means
+_ROUNDS = 8  # rounds of k-means
 _SLACK = 1e-4  # relative error of bounds in float32
 
 
@@ -116,7 +116,7 @@ class MultiVectorIndex(SearchIndex):
         return scores, numbers
 
     def _bounds(self, query: np.ndarray) -> np.ndarray:
-        """Return float64 `[N]`, for each text what its score is at most."""
+        """Return an upper bound of the score of each text, float64 `[N]`."""
         table, lengths = query @ self._centroids.T, np.linalg.norm(query, axis=1)[:, None]
         bounds = np.full(len(self._lengths), EMPTY_SCORE, np.float64)
         for texts in _blocks(self._lengths):

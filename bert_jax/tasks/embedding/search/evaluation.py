@@ -188,7 +188,7 @@ def _trec_eval() -> Any:
 def _mean(trec_eval: Any, judgements: Any, rankings: Mapping[str, Ranking], measure: str, cutoff: int) -> float:
     """Return the mean over queries of a measure with a cutoff."""
     name, key = f"{measure}.{cutoff}", f"{measure}_{cutoff}"
-    if measure == "recip_rank":  # which has no cutoff in trec_eval
+    if measure == "recip_rank":  # recip_rank has no cutoff in trec_eval
         name = key = measure
         rankings = {query: _first(ranking, cutoff) for query, ranking in rankings.items()}
     of_queries = trec_eval.RelevanceEvaluator(judgements, {name}).evaluate(rankings)

@@ -23,7 +23,7 @@ from bert_jax.tokenization import Tokenizer
 
 HEAD = "sparse_embedding"
 _KEPT = 256  # greatest weights of each text that evaluation compares
-_FLOPS_SHARE = "flops_share"  # array of a batch: the share of the weights of the FLOPS in this step
+_FLOPS_SHARE = "flops_share"  # batch array: fraction of the FLOPS regulariser's weights that applies in this step
 
 
 @dataclasses.dataclass(frozen=True)
