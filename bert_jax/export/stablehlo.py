@@ -68,7 +68,7 @@ def stablehlo_program(
     shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
     run = jax.jit(functools.partial(flat_forward, bert))
     with without_locations():
-        return jax.export.export(run, platforms=PLATFORMS)(shapes, *_symbolic_inputs(config, head))
+        return jax.export.export(run, platforms=PLATFORMS)(shapes, *symbolic_inputs(config, head))
 
 
 @contextlib.contextmanager
@@ -96,10 +96,11 @@ def flat_weights(params: Params) -> Arrays:
     return {parameter_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def _symbolic_inputs(config: BertConfig, head: str) -> list[jax.ShapeDtypeStruct]:
-    """Return int32 inputs with symbolic sizes; the length is at most the model's positions."""
+def symbolic_inputs(config: BertConfig, head: str, shortest: int = 1) -> list[jax.ShapeDtypeStruct]:
+    """Return int32 inputs with symbolic sizes; the length is at least `shortest`, and at most the model's positions."""
     signature = signature_of(config, head)
-    scope = jax.export.SymbolicScope([f"sequence_length <= {config.max_position_embeddings}"])
+    longest = config.max_position_embeddings
+    scope = jax.export.SymbolicScope([f"sequence_length >= {shortest}", f"sequence_length <= {longest}"])
     return [
         jax.ShapeDtypeStruct(jax.export.symbolic_shape(", ".join(axes), scope=scope), np.int32)
         for axes in signature.inputs.values()

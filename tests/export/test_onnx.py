@@ -1,6 +1,9 @@
 """ONNX graphs of every family and head in onnxruntime, against the model in JAX."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -8,22 +11,17 @@ import numpy as np
 import pytest
 
 from bert_jax.config import BertConfig
-from bert_jax.config.parts import PLACES, declared_settings
 from bert_jax.config.positions import AbsoluteConfig, RotaryConfig
-from bert_jax.config.values import ACTIVATION_NAMES, LAYER_ACTIVATIONS, EmbeddingLayer
+from bert_jax.config.values import EmbeddingLayer
 from bert_jax.errors import InputError
 from bert_jax.export.signature import as_int64, example_inputs, forward, signature_of
-from bert_jax.families import FAMILIES, import_parts
+from bert_jax.families import FAMILIES
 from bert_jax.modeling import HEADS, Bert, Compute
-from bert_jax.modeling.embedding_heads import _LAYER_ACTIVATIONS
-from bert_jax.modeling.layers import ACTIVATIONS
 
 pytest.importorskip("onnx", reason="needs onnx: pip install 'bert-jax[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'bert-jax[onnx]'")
 
 from bert_jax.export.onnx import model as onnx_models  # noqa: E402
-from bert_jax.export.onnx.graph import OnnxGraph  # noqa: E402
-from bert_jax.export.onnx.layers import add_activation  # noqa: E402
 
 SHAPE = {
     "vocab_size": 31, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 12,
@@ -103,7 +101,9 @@ def test_heads_of_big_bird(head):
 
 def test_block_sparse_attention_is_refused():
     bert, params = small_model("big_bird", max_position_embeddings=24, block_size=4, num_random_blocks=0)
-    with pytest.raises(InputError, match=r"expected original_full, as a graph of any length .*; up to 20 tokens the t"):
+    with pytest.raises(
+        InputError, match=r"expected original_full for a program of any length, .*; up to 20 tokens the two are"
+    ):
         onnx_models.onnx_model(bert.config, bert.head, params)
 
 
@@ -196,17 +196,21 @@ def test_switches_that_no_family_sets():
     assert_same(*small_model("bert", **fields), (2, 9))
 
 
-def test_every_activation():
-    graph, names = OnnxGraph(), sorted({*ACTIVATION_NAMES, *LAYER_ACTIVATIONS})
-    x = graph.op("Div", graph.cast("input_ids"), graph.constant(100))
-    for name in names:
-        graph.output(add_activation(graph, x, name), name)
-    model = graph.model({"input_ids": ("n",)}, dict.fromkeys(names, ("n",)), "")
-    values = np.arange(-1500, 1500)
-    found = in_onnxruntime(model, {"input_ids": values})
-    for name in names:
-        expected = {**ACTIVATIONS, **_LAYER_ACTIVATIONS}[name](np.float32(values / 100))
-        np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=2e-6, err_msg=name)
+OF_ANOTHER_PACKAGE = """
+from running_mean import RunningMeanConfig
+from test_onnx import assert_same, small_model
+
+assert_same(*small_model("bert", "masked_lm", feed_forward=RunningMeanConfig()), (3, 9))
+"""
+
+
+def test_a_part_of_another_package(tmp_path):
+    """The part of docs/extend.md, in a process of its own, as parts are known by their classes."""
+    page = (Path(__file__).parents[2] / "docs/extend.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class RunningMean(" in block]
+    (tmp_path / "running_mean.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent), *sys.path])
+    subprocess.run([sys.executable, "-c", OF_ANOTHER_PACKAGE], env=os.environ | {"PYTHONPATH": path}, check=True)
 
 
 @pytest.mark.parametrize("family, head", [("bert", "sentence_embedding"), ("modernbert", "masked_lm")])
@@ -246,35 +250,3 @@ def test_large_models_have_their_parameters_in_a_second_file(tmp_path, monkeypat
     inputs = example_inputs(bert.config, bert.head, (2, 9))
     expected = jax.jit(forward, static_argnums=0)(bert, params, inputs)
     np.testing.assert_allclose(session.run(None, as_int64(inputs))[0], expected["last_hidden_state"], atol=1e-5)
-
-
-# Fields of `BertConfig` that do not change what a trained model computes.
-WITHOUT_EFFECT = {
-    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "qa_dropout", "drop_before_summary",
-    "pooler_dropout", "mlp_dropout_at",
-    "initializer_range", "problem_type", "id2label", "carried", "quantization", "family", "legacy",
-    "gliner",  # a head that no format exports
-}  # fmt: skip
-# Those that only decide which parameters there are, and those that are read through methods of the parts.
-OF_PARAMETERS = {
-    "stored_rotation", "contact_head", "num_key_value_heads",
-    "norm_bias", "attention_bias", "mlp_bias", "mlp_up_bias", "head_bias", "decoder_bias", "tie_word_embeddings",
-    "num_labels",
-    "head_dim", "embedding_size", "intermediate_size", "hidden_size", "num_hidden_layers", "vocab_size", "pooler",
-    "classifier_summary", "choice_summary", "local_window", "global_every", "pooling", "relative_attention_buckets",
-    "norm_rel_ebd", "key_bias",
-    "num_hidden_groups", "inner_group_num", "moe_every_n_layers", "embedding_projection",
-    "wide_decoder", "qkv_bias", "unread_pooler", "attention_windows", "attention_type", "block_size",
-    "num_random_blocks", "intra_bottleneck_size", "num_feedforward_networks", "position_embedding_type", "rope_theta",
-    "local_rope_theta",
-}  # fmt: skip
-
-
-def test_every_setting_of_the_config_is_known_to_the_graph():
-    """A new setting of the encoder, or of a family's part, has to be built here too; this names it."""
-    folder = Path(onnx_models.__file__).parent
-    code = "".join(path.read_text() for path in folder.glob("*.py"))
-    import_parts()
-    settings = declared_settings(BertConfig).keys() - PLACES
-    read = {name for name in settings if re.search(rf"[.\"]{name}\b", code)}
-    assert settings - read - WITHOUT_EFFECT - OF_PARAMETERS == set()

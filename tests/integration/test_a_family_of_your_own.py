@@ -23,7 +23,7 @@ from bert_jax.errors import InputError
 from bert_jax.families.base import Family
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text().partition("\n## A loss of your own\n")[0]
-MOSAIC_BERT, USE, _, _, COMMANDS = re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)
+MOSAIC_BERT, USE, _, _, _, COMMANDS = re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 ENTRY_POINTS = "[bert_jax.families]\nmosaic-bert = mosaic_bert:MOSAIC_BERT\n"
 

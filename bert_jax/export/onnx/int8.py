@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import storage
-from bert_jax.export.onnx.encoder import WORDS
-from bert_jax.export.onnx.model import MOST_BYTES_INSIDE, write_onnx
+from bert_jax.export.onnx.model import MOST_BYTES_INSIDE, WORDS, write_onnx
 from bert_jax.export.signature import Arrays, as_int64
 from bert_jax.extras import import_extra
 

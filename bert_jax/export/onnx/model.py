@@ -1,22 +1,26 @@
 """A whole model as an ONNX model, and its files."""
 
+import functools
 from typing import Any
 
+import jax
 import numpy as np
 
 import bert_jax
 from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.export.onnx.encoder import add_embeddings, add_encoder
 from bert_jax.export.onnx.graph import OnnxGraph
-from bert_jax.export.onnx.heads import add_head
-from bert_jax.export.onnx.questions import add_global_tokens, add_question_types, check_attention
+from bert_jax.export.onnx.operators import OPERATORS
+from bert_jax.export.onnx.program import add_function
+from bert_jax.export.onnx.values import Value, known
 from bert_jax.export.signature import signature_of
+from bert_jax.export.stablehlo import flat_forward, flat_weights, symbolic_inputs
 from bert_jax.extras import import_extra
-from bert_jax.modeling import Params
+from bert_jax.modeling import Bert, Compute, Params
 
 # A protocol buffer holds 2 GiB at most: the parameters of a larger model are in a file beside the graph.
 MOST_BYTES_INSIDE = 2_000_000_000
+WORDS = "embeddings.word_embeddings"  # name of the initializer
 
 
 def onnx_model(config: BertConfig, head: str, params: Params, dtype: str = "float32") -> Any:
@@ -35,28 +39,21 @@ def onnx_model(config: BertConfig, head: str, params: Params, dtype: str = "floa
     Raises:
         InputError: the package onnx is not installed, or attention may be block-sparse.
     """
-    check_attention(config)
-    graph, signature = OnnxGraph(dtype), signature_of(config, head)
-    for name in signature.inputs:
-        graph.inputs[name] = _rows(graph, name) if head == "multiple_choice" else name
-    if "span" in params:
-        add_question_types(graph, config)
-    x, table = add_embeddings(graph, params["embeddings"], config)
-    x = add_encoder(graph, x, params["encoder"], config, add_global_tokens(graph, config, head))
-    results = add_head(graph, x, table, params, config, head)
-    for name in signature.outputs:
-        value = results[name]
-        if head == "multiple_choice":  # [B * K, 1] -> [B, K]
-            sizes = [graph.size("input_ids", axis) for axis in (0, 1)]
-            value = graph.op("Reshape", value, graph.op("Concat", *sizes, axis=0))
-        graph.output(value, name)
+    signature, graph = signature_of(config, head), OnnxGraph(dtype)
+    # As for accelerators: what needs float32 beside bfloat16 needs it beside float16, for which bfloat16 stands.
+    compute = Compute("float32" if dtype == "float32" else "bfloat16", "unroll", attention="xla", platform="tpu")
+    weights = dict(sorted(flat_weights(params).items()))  # the order of JAX's trees
+    shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
+    run = functools.partial(flat_forward, Bert(config, head, compute))
+    # With two tokens or more, the last layer may compute only the first; the nodes are right for one token too.
+    inputs = symbolic_inputs(config, head, shortest=2)
+    values = [known(leaf, name.removesuffix("/embedding").replace("/", ".")) for name, leaf in weights.items()]
+    for name, axes in signature.inputs.items():
+        graph.add_symbols(name, axes)
+        values.append(Value(axes, name, dtype=np.dtype(np.int64)))
+    for name, result in add_function(graph, OPERATORS, run, (shapes, *inputs), values).items():
+        graph.output(result, name)
     return graph.model(signature.inputs, signature.outputs, bert_jax.__version__)
-
-
-def _rows(graph: OnnxGraph, name: str) -> str:
-    """Make a row of each choice, `[B, K, S] -> [B * K, S]`."""
-    shape = graph.op("Concat", graph.constant([-1], np.int64), graph.size(name, 2), axis=0)
-    return graph.op("Reshape", name, shape)
 
 
 def write_onnx(model: Any, path: storage.Path) -> None:

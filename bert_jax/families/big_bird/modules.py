@@ -59,7 +59,10 @@ def _pattern(mask: AttentionMask, config: BertConfig, length: int) -> BlockPatte
     if part.longest_full is None or config.max_position_embeddings <= part.longest_full:
         return None
     if not isinstance(length, int):  # `jax.export`
-        raise InputError("attention_type: expected original_full for a program of any length, found block_sparse")
+        raise InputError(
+            "attention_type: expected original_full for a program of any length, found block_sparse; up to "
+            f"{part.longest_full} tokens the two are the same"
+        )
     if length <= part.longest_full:
         return None
     if mask.query_ids is not None:

@@ -59,5 +59,6 @@ class SpanAfterQuestionHead(SpanHead):
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
         question = question_tokens(encoded.config, encoded.inputs.input_ids)
-        penalty = 1e6 * question.at[:, 0].set(False)  # no span in the question; its first token means no answer
+        after_first = jnp.arange(question.shape[1]) > 0
+        penalty = 1e6 * (question & after_first)  # no span in the question; its first token means no answer
         return {name: logits - penalty for name, logits in super().__call__(encoded).items()}
