@@ -5,6 +5,7 @@ Nothing heavy is imported before a verb runs, so that `bert-jax --help` answers 
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import logging
 import os
@@ -201,11 +202,13 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         args.texts += [word for word in unknown if not word.startswith("-")]
         unknown = [word for word in unknown if word.startswith("-")]
     # The verbs that take a recipe read `--config.a.b=value` from the unparsed arguments.
-    if unknown and not hasattr(args, "overrides"):
-        flags = verbs[verb]._option_string_actions if verb else ()
-        name = unknown[0].split("=")[0]
-        hint = did_you_mean(name, flags) if name.startswith("--") else ""
-        raise InputError(f"{verb}: {name!r} was not expected{hint}")
+    takes_recipe, flags = hasattr(args, "overrides"), verbs[verb]._option_string_actions if verb else ()
+    for word in unknown:
+        name = word.split("=")[0]
+        is_near = bool(difflib.get_close_matches(name, flags, n=1, cutoff=0.8))
+        if not takes_recipe or (is_near and not name.startswith("--config.")):
+            hint = did_you_mean(name, flags) if name.startswith("--") else ""
+            raise InputError(f"{verb}: {name!r} was not expected{hint}")
     args.overrides, args.command_line = unknown, argv
     return args
 

@@ -151,6 +151,7 @@ def test_version(capsys):
         (["predict", "--model", "m", "--data", "d", "--out", "o.tsv", "--batch-size", "-1"], "--batch-size"),
         (["pretrain", "--config", "nowhere.py", "--workdir", "w"], "nowhere.py: no such recipe file"),
         (["pretrain", "--config", "c.py", "--workdir", "w", "stray"], "'stray' was not expected"),
+        (["finetune", "t.csv", "--out", "w", "--modle", "m"], "'--modle' was not expected; did you mean '--model'?"),
         (["pretrain", "--config", "c.py", "--workdir", "w", "--confg.seed=1"], "'--confg.seed=1' was not expected"),
     ],
 )
