@@ -1,1 +1,1 @@
-"""Compression: finished models made smaller, by pruning and by quantization."""
+"""Compression: make finished models smaller by pruning or quantization."""

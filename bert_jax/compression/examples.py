@@ -9,14 +9,14 @@ from bert_jax.tasks.entry import load_reference
 
 
 def examples_of_data(loaded: Loaded, data: str, count: int) -> Examples:
-    """Return the loss of a model on data: labelled rows, or text for a model with a masked-LM head.
+    """Return a model and the batches on which to compute its loss: of labelled rows, or of text for masked LM.
 
-    Columns are those that `bert_jax.json` records, or else the defaults of the task's recipe.
+    The column names are those that `bert_jax.json` records, or else the defaults of the task's recipe.
 
     Args:
         loaded: the model, with the head that it was saved with.
         data: a file of labelled data (`data.train` of the task's recipe), or a corpus (`open_corpus`).
-        count: the most examples.
+        count: the maximum number of examples.
 
     Raises:
         InputError: the model has a head without a loss, or the data are invalid.
@@ -24,7 +24,7 @@ def examples_of_data(loaded: Loaded, data: str, count: int) -> Examples:
     entry = task_of_model(loaded.directory, loaded.head, "examples")
     if entry is None:
         expected = f"a model for one of {', '.join(TaskObjects('examples'))}"
-        raise InputError(f"{loaded.directory}: expected {expected}, whose loss importance is computed from, found one "
-                         f"for {loaded.head}; name a recipe with --config")  # fmt: skip
+        raise InputError(f"{loaded.directory}: expected {expected}, as importance is computed from the loss, found "
+                         f"one for {loaded.head}; name a recipe with --config")  # fmt: skip
     examples: Examples = load_reference(entry.examples[loaded.head])(loaded, data, count)
     return examples

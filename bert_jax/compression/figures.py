@@ -20,9 +20,10 @@ class Figures(NamedTuple):
     """Size and speed of a model.
 
     Attributes:
-        layers, heads, columns, pieces: layers; heads and feed-forward columns of a layer; rows of the word embedding.
+        layers, heads, columns, pieces: numbers of layers, of heads and feed-forward columns per layer, and of rows of
+            the word embedding.
         parameters: the number of parameters.
-        megabytes: their size in float32, in 10^6 bytes.
+        megabytes: the size of the parameters in float32, in 10^6 bytes.
         flops_per_token: FLOPs of a forward pass per token, in a sequence of 128 tokens.
         seconds: the median time of a forward pass of 8 x 128 tokens on this machine.
     """
@@ -74,7 +75,7 @@ def _seconds(models: Sequence[PrunedModel]) -> list[float]:
     return [float(np.median(seconds)) for seconds in times]
 
 
-# Head -> the outputs that are computed, where not all are of interest.
+# Head -> the outputs to compute, if not all of them.
 _OUTPUTS: dict[str, tuple[str, ...]] = {
     "sequence_classification": ("logits",), "token_classification": ("logits",), "multiple_choice": ("logits",),
     "question_answering": ("start_logits", "end_logits"), "sentence_embedding": ("sentence_embedding",),

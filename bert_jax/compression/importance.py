@@ -2,12 +2,12 @@
 
 The importance of a head is the mean over examples of |d loss / d mask|, where the mask multiplies the head's context
 and is 1 (Michel et al. 2019, arXiv:1905.10650, equation 2): the first-order estimate of how much the loss changes if
-the head is removed. That of a feed-forward column is the same with a mask on its activation (Molchanov et al. 2017,
-arXiv:1611.06440, section 2.2).
+the head is removed. The importance of a feed-forward column is the same with a mask on its activation (Molchanov et
+al. 2017, arXiv:1611.06440, section 2.2).
 
-No mask is needed: a mask scales rows of the next matrix, so the gradient with respect to the mask is the sum over
-these rows of parameter times gradient. The absolute value is taken for each example, so gradients are computed for
-each example.
+The mask is never applied: it would scale rows of the next matrix, so the gradient with respect to the mask is the sum
+over these rows of parameter times gradient. The absolute value is taken for each example, so gradients are computed
+for each example.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,8 +23,8 @@ from bert_jax.errors import InputError
 from bert_jax.jobs.base import Task
 from bert_jax.modeling import Params
 
-_MOST_TOGETHER = 8  # examples whose gradients are computed at the same time
-_MOST_VALUES = 1 << 28  # gradients in memory at the same time: a gigabyte of float32
+_MOST_TOGETHER = 8  # maximum number of examples whose gradients are computed at the same time
+_MOST_VALUES = 1 << 28  # maximum number of gradient values in memory: a gigabyte of float32
 _OF_OUTPUT, _OF_DOWN, _OF_BOTTLENECK = ("attention", "output"), ("mlp", "down"), ("bottleneck", "output")
 
 _Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -38,7 +38,7 @@ class Importance(NamedTuple):
         columns: float32 `[L, F]`, scaled likewise.
         layers: float32 `[L]`: the mean of |d loss / d mask| for a mask on all heads and columns of a layer, or on the
             output of its bottleneck.
-        examples: the number of examples; for losses that compare rows, of batches.
+        examples: the number of examples, or of batches for losses that compare rows.
     """
 
     heads: np.ndarray

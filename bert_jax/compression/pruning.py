@@ -35,8 +35,8 @@ class Pruning:
     """Settings of pruning: the parts to remove from a model.
 
     Attributes:
-        heads: share of the attention heads of each layer, rounded to a number of heads.
-        columns: share of the feed-forward columns of each layer, rounded likewise.
+        heads: share of each layer's attention heads to remove, rounded to a number of heads.
+        columns: share of each layer's feed-forward columns to remove, rounded likewise.
         layers: the layers to keep, from 0, ascending; () = all.
         num_layers: the number of most important layers to keep; 0 = all.
         vocabulary: corpora (`bert_jax.data.corpora.sources.open_corpus`) whose pieces are kept; () = all pieces.
@@ -69,9 +69,9 @@ class Pruning:
         return bool(self.heads or self.columns or self.num_layers)
 
     def sizes(self, config: BertConfig, done: float = 1.0) -> "Sizes":
-        """Return the sizes after a fraction `done` of the pruning of a model with `config`.
+        """Return the sizes of a model with `config` after a fraction `done` of its pruning.
 
-        The layers outside `layers` are removed at once.
+        The layers that are not in `layers` are removed at once.
 
         Raises:
             InputError: a share removes nothing or everything, a layer is out of range or out of order, or the model is
@@ -149,7 +149,7 @@ def prune(
         out: a new or empty directory.
         pruning: what to remove.
         data: labelled data, or text for a model with a masked-LM head, from which importance is computed.
-        examples: the most examples of `data`.
+        examples: the maximum number of examples of `data`.
 
     Returns:
         The smaller model.
@@ -187,11 +187,11 @@ def without_parts(
     Args:
         model: the model.
         sizes: the numbers of parts to keep.
-        importance: the importance of its parts; needed where `sizes` are smaller than the model's, except `layers`.
+        importance: the importance of its parts; not needed if all parts stay, or if `layers` names those to keep.
         layers: the layers to keep; () = the `sizes.layers` most important ones.
 
     Raises:
-        InputError: as `removal`.
+        InputError: as the functions of `removal`.
     """
     config, params = model.config, model.params
     together = bool(config.setting("relative_attention_buckets"))
@@ -212,15 +212,15 @@ def without_parts(
 
 
 def without_unused_pieces(model: PrunedModel, loaded: Loaded, corpora: Sequence[str]) -> PrunedModel:
-    """Return a model whose vocabulary has the pieces in the corpora, and those that `with_fewer_pieces` always keeps.
+    """Return a model whose vocabulary has only the pieces in the corpora and those that `with_fewer_pieces` keeps.
 
-    The pieces of the model's prompts stay too.
+    The pieces in the model's prompts are kept too.
 
     Raises:
         InputError: the model has no tokenizer, a corpus has no text, or the tokenizer cannot be pruned.
     """
     if model.tokenizer is None:
-        raise InputError(f"{loaded.directory}: expected a tokenizer, whose vocabulary is pruned, found none")
+        raise InputError(f"{loaded.directory}: expected a tokenizer with a vocabulary to prune, found none")
     used = used_ids(model.tokenizer, open_corpus(corpora).texts())
     if not used:
         raise InputError(f"{', '.join(corpora)}: expected text, found none")
@@ -241,7 +241,7 @@ def open_for_pruning(model_dir: storage.PathLike) -> tuple[PrunedModel, Loaded]:
 
 
 def write_pruned(out: storage.PathLike, model: PrunedModel, source: Loaded) -> None:
-    """Write a model directory, with the settings of the one that it was made from, completely or not at all.
+    """Write a pruned model with the settings of its source, completely or not at all.
 
     Raises:
         InputError: the directory is not empty.
@@ -255,7 +255,7 @@ def write_pruned(out: storage.PathLike, model: PrunedModel, source: Loaded) -> N
 
 
 def _most_important_layers(config: BertConfig, importance: np.ndarray, count: int) -> list[int]:
-    """Return the most important layers, ascending; the first layer stays if only it has no LayerNorm."""
+    """Return the most important layers, ascending; the first is always kept if it alone has no LayerNorm."""
     values = np.array(importance, np.float64)
     if not config.norms.first_layer_norm:
         values[0] = np.inf

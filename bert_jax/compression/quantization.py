@@ -24,8 +24,8 @@ from bert_jax.tokenization import Tokenizer, has_tokenizer
 
 Text = str | tuple[str, str]  # a text, or a pair of texts
 CALIBRATION_ROWS = 512
-_ROWS = 32  # texts in a forward pass of calibration
-# Lengths to which texts are cut for calibration, so that no batch has padding, whose values no result depends on.
+_ROWS = 32  # number of texts per forward pass of calibration
+# Calibration texts are cut to these lengths, so that no batch has padding, which would change scales but no results.
 _LENGTHS = (3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -34,7 +34,7 @@ class QuantizedModel(NamedTuple):
 
     Attributes:
         parameters: number of parameters of the model.
-        quantized: number of those that are quantized.
+        quantized: number of quantized parameters.
         bytes_before: bytes of the parameters in float32.
         bytes_after: bytes of the quantized model's arrays.
         calibrated: number of texts of the calibration; 0 without calibration.
@@ -57,14 +57,14 @@ def quantize(
     """Quantize a model directory, and write the quantized model with its tokenizer and settings.
 
     Symmetric quantization after training, with a scale for each output of a dense layer and each row of a table
-    (Wu et al. 2020, arXiv:2004.09602, sections 3 and 4). `from_pretrained` and every verb open the result; transformers
-    cannot.
+    (Wu et al. 2020, arXiv:2004.09602, sections 3 and 4). `from_pretrained` and every command open the result;
+    transformers cannot.
 
     Args:
         model: a model directory whose parameters are floating point.
         out: a new or empty directory.
         quantization: mode, patterns of parameters that stay float32, and group size.
-        calibration: texts or pairs that resemble those to come, for mode int8_static.
+        calibration: texts or pairs like those of later inference, for mode int8_static.
         rows: number of texts of `calibration` to use.
 
     Raises:
@@ -103,7 +103,7 @@ def quantize(
 
 
 def input_scales(model: Bert, params: Params, tokenizer: Tokenizer, texts: Sequence[Text]) -> Params:
-    """Return the scale of each quantized dense layer's input: the largest absolute value over all texts, over 127.5.
+    """Return the scale of each quantized dense layer's input: the largest absolute value in all texts / 127.5.
 
     Args:
         model: a model of mode int8_static.
@@ -142,7 +142,7 @@ def _scales_of(params: Params) -> Params:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _largest(model: Bert, scales: Params, params: Params, batch: dict[str, Any]) -> Params:
-    """Return the input scales of a batch, which a calibrating model gives as their gradients."""
+    """Return the input scales of a batch, which a model with stage `calibrating` returns as gradients of the scales."""
 
     def total(scales: Params) -> jax.Array:
         output = model.apply(merge_scales(params, scales), **batch)
@@ -152,7 +152,7 @@ def _largest(model: Bert, scales: Params, params: Params, batch: dict[str, Any])
 
 
 def _batches(model: Bert, tokenizer: Tokenizer, texts: Sequence[Text]) -> Iterator[dict[str, Any]]:
-    """Yield batches of texts of one length, without padding: each text is cut to the longest length that it fills."""
+    """Yield batches of texts of one length, without padding: each text is cut to the longest of `_LENGTHS` it fills."""
     by_length: dict[int, list[Text]] = {}
     lengths = [length for length in _LENGTHS if length <= model.config.max_position_embeddings]
     for text in texts:
@@ -161,7 +161,7 @@ def _batches(model: Bert, tokenizer: Tokenizer, texts: Sequence[Text]) -> Iterat
             by_length.setdefault(fitting[-1], []).append(text)
     for length, members in sorted(by_length.items()):
         for start in range(0, len(members), _ROWS):
-            # Texts are repeated so that all batches have one shape.
+            # Texts are repeated so that all batches of one length have the same shape.
             rows = list(itertools.islice(itertools.cycle(members[start : start + _ROWS]), _ROWS))
             inputs = tokenize_texts(tokenizer, rows, max_length=length)
             names = ["input_ids"] + ["token_type_ids"] * (model.config.type_vocab_size > 1)

@@ -1,11 +1,11 @@
 """Iterative pruning: rounds of pruning, each followed by recovery training, under one work directory.
 
-    round-1/pruned   the model with a part of the parts removed      round-1/run   its training by the recipe
+    round-1/pruned   the model with some of the parts removed        round-1/run   its training by the recipe
     round-2/pruned   round-1/run/model with more parts removed       ...
     pruning.json     the settings, which a resumed call must share
 
-A killed call resumes: a pruned model is written whole or not at all, and training resumes exactly, so the final model
-has the same bytes as that of a call that was never killed. A call that has ended changes nothing when it is repeated.
+A killed call can be repeated to resume it: a pruned model is written whole or not at all, and training resumes exactly,
+so the final model has the same bytes as without the kill. Repeating a call that has ended changes nothing.
 """
 
 import dataclasses
@@ -39,8 +39,8 @@ def prune_and_recover(
 ) -> tuple[PrunedModel, Results]:
     """Prune a model in rounds, train it by a recipe after each, and write the last model.
 
-    After round r of R, r / R of the parts to remove are removed; the vocabulary and given layers go in round 1.
-    Importance is computed on the recipe's training data, with the model of the round before.
+    After round r of R, r / R of the parts to remove are removed; vocabulary and listed layers are pruned in round 1.
+    Importance is computed on the recipe's training data, with the model of the previous round.
 
     Args:
         model_dir: a model directory; for a fine-tuning recipe, saved with the head of its task.
@@ -49,7 +49,7 @@ def prune_and_recover(
         recipe: a recipe; its `init_from` and `tokenizer` are replaced.
         workdir: a local or `gs://` directory; the same arguments resume a killed call.
         rounds: the number of rounds.
-        examples: the most examples from which importance is computed.
+        examples: the maximum number of examples from which importance is computed.
         progress: as for `train`.
 
     Returns:

@@ -1,7 +1,7 @@
 """Structured removal: a config and a parameter tree with fewer heads, feed-forward columns, layers or pieces.
 
-Every function is pure: it returns a new config and a new tree of NumPy arrays, and leaves its arguments unchanged. The
-smaller model computes what the larger one computes where the removed parts contribute zero.
+Every function is pure: it returns a new config and a new tree of NumPy arrays, and leaves its arguments unchanged. If
+the removed parts contribute zero, the smaller model computes the same as the larger one.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ _BIAS_TABLE = "relative_attention_bias"
 def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[BertConfig, Params]:
     """Keep some attention heads of each layer.
 
-    The head size stays the same, so that queries, keys and values get narrower: `num_attention_heads` is K and
-    `head_dim` is H.
+    The head size stays the same, so that queries, keys and values get narrower: `num_attention_heads` becomes K, and
+    `head_dim` becomes H.
 
     Args:
         config: the architecture, with N heads of size H.
@@ -28,15 +28,14 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
         heads: int `[L, K]`, the heads to keep in each layer, ascending.
 
     Raises:
-        InputError: the heads are out of range, or differ between the layers of a model whose layers share a bias for
-            each head and distance (MPNet); or heads are not alike: they have slopes of ALiBi, or share a LayerNorm or
-            their keys.
+        InputError: the heads are out of range; or they differ between layers that share a relative bias for each head
+            (MPNet); or heads cannot be removed singly, as they have ALiBi slopes or share a LayerNorm or keys.
     """
     check_untied(config)
     if config.attention.num_key_value_heads:
         raise InputError(
             f"heads: expected keys for each of the {config.num_attention_heads} heads, found "
-            f"{config.attention.num_key_value_heads} heads of keys, which the others share"
+            f"{config.attention.num_key_value_heads} heads of keys, each shared by several heads"
         )
     if config.positions.kind == "alibi" or config.attention.qk_norm:
         feature = "positions of type alibi" if config.positions.kind == "alibi" else "qk_norm"
@@ -44,7 +43,7 @@ def keep_heads(config: BertConfig, params: Params, heads: np.ndarray) -> tuple[B
     heads = _checked(heads, config, config.num_attention_heads, "heads")
     shared = bool(config.setting("relative_attention_buckets"))
     if shared and (heads != heads[0]).any():
-        raise InputError("heads: expected the same heads in all layers, as these share the bias of each head")
+        raise InputError("heads: expected the same heads in all layers, as all layers share one bias per head")
     count, size = heads.shape[1], config.head_size
     columns = (heads[:, :, None] * size + np.arange(size)).reshape(len(heads), -1)  # [L, K * H]
     attention = dict(params["encoder"]["layers"]["attention"])
@@ -91,9 +90,9 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
         layers: the layers to keep, ascending, from 0.
 
     Raises:
-        InputError: a layer is out of range or named twice; or layer 0 is removed from a model in which only that
-            layer has no LayerNorm before attention, or which has a convolution; or the remaining local and global
-            layers do not alternate as a config can describe.
+        InputError: a layer is out of range or named twice; or layer 0 is removed although it alone has no LayerNorm
+            before attention or the model has a convolution; or no config can describe how the remaining local and
+            global layers alternate.
     """
     check_untied(config)
     kept = list(layers)
@@ -102,7 +101,7 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
     if not config.norms.first_layer_norm and kept[0] != 0:
         raise InputError(f"layers: expected layer 0 too, the only one without a LayerNorm before it, found {kept}")
     if config.setting("conv_kernel_size") and kept[0] != 0:
-        raise InputError(f"layers: expected layer 0 too, to which the convolution belongs, found {kept}")
+        raise InputError(f"layers: expected layer 0 too, as the convolution belongs to it, found {kept}")
     smaller = config.replace(num_hidden_layers=len(kept))
     windows = tuple(config.windows[layer] for layer in kept)
     if config.setting("attention_windows"):
@@ -122,7 +121,7 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
 
 
 def _with_contacts(config: BertConfig, params: Params, keep: Callable[[np.ndarray], np.ndarray]) -> Params:
-    """Return the contact head with the rows that `keep` takes from those of all attention maps, `[L, N]`."""
+    """Return the contact head with the weights that `keep` selects from those of all attention maps, `[L, N]`."""
     dense = params["contact_head"]["dense"]
     rows = np.asarray(dense["kernel"]).reshape(config.num_hidden_layers, config.num_attention_heads)
     return {"contact_head": {"dense": dense | {"kernel": keep(rows).reshape(-1, 1)}}}
@@ -163,7 +162,7 @@ def prune_vocab(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
 
 
 def check_untied(config: BertConfig) -> None:
-    """Raise InputError when layers share their parameters, so that none of them can lose a part."""
+    """Raise InputError when layers share their parameters or have experts, so that no part can be removed."""
     if groups := config.setting("num_hidden_groups"):
         raise InputError(
             "expected a model whose layers have parameters of their own, found num_hidden_groups "
@@ -177,7 +176,7 @@ def check_untied(config: BertConfig) -> None:
 
 
 def check_one_block(config: BertConfig) -> None:
-    """Raise InputError when layers have several feed-forward blocks, whose columns are not ranked together."""
+    """Raise InputError when layers have several feed-forward blocks, as columns are ranked in one block only."""
     if (blocks := config.setting("num_feedforward_networks", 1)) > 1:
         raise InputError(
             "columns: expected layers of one feed-forward block, found num_feedforward_networks "
@@ -186,7 +185,7 @@ def check_one_block(config: BertConfig) -> None:
 
 
 def most_important(importance: np.ndarray, count: int, *, together: bool = False) -> np.ndarray:
-    """Return the `count` most important parts of each layer, int `[L, count]`, ascending; the first ones among equals.
+    """Return the `count` most important parts of each layer, int `[L, count]`, ascending; in a tie, the first.
 
     Args:
         importance: `[L, N]`.

@@ -29,7 +29,7 @@ from bert_jax.model_files.adapter import ADAPTER
 from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
-_OPENERS = (safetensors_files.open_tensors, torch_files.open_tensors)  # for the files of `ADAPTER_WEIGHTS`
+_OPENERS = (safetensors_files.open_tensors, torch_files.open_tensors)  # in the order of `ADAPTER_WEIGHTS`
 _FILES = dict(zip(ADAPTER_WEIGHTS, _OPENERS, strict=True))
 _PREFIX = "base_model.model."
 # peft's task type -> suffix of the Hugging Face class.
@@ -41,7 +41,7 @@ _HEADS = {
 }
 # Names of the two matrices of an update, and whether the layer is an embedding.
 _UPDATES = (("lora_A.weight", "lora_B.weight", False), ("lora_embedding_A", "lora_embedding_B", True))
-# Names of modules, with the few characters of regular expressions that cannot make matching slow.
+# A module name or regular expression, without the operators that can make matching slow.
 _PATTERN = re.compile(r"[\w.\\^$|]{1,200}")
 
 
@@ -63,27 +63,27 @@ def add_files(files: CheckpointFiles, base: storage.PathLike | None) -> Checkpoi
     """Add an adapter, and find its base model: `base`, or else the one that the adapter's config names.
 
     Raises:
-        InputError: the adapter is not LoRA, or there is no base model, or it is an adapter too.
+        InputError: the adapter is not LoRA, or the base model is missing or is itself an adapter.
     """
     directory = files.directory
     content = read_config(directory)
     base_model = base_directory(directory, content, base)
     if layout := read_layout(base_model):
         base_model = layout.transformer
-    # The base may be the weights beside the adapter.
+    # The base model's weights may be in the adapter's directory.
     is_beside = is_weights(directory) and base_model.is_same(directory)
     if is_adapter(base_model) and not is_beside:
-        raise InputError(f"{directory}: expected a base model that is no adapter, found one in {base_model}")
+        raise InputError(f"{directory}: expected a base model, found an adapter in {base_model}")
     return files._replace(directory=base_model, adapter=AdapterFiles(directory, content, base_model))
 
 
 def merge_adapter(base: Checkpoint, files: AdapterFiles, stack: contextlib.ExitStack) -> Checkpoint:
-    """Merge an adapter into its base model, whose tensors have the names of the family.
+    """Merge an adapter into its base model, whose tensors already have the family's names.
 
     Args:
         base: the base model.
         files: the adapter.
-        stack: closes its file.
+        stack: exit stack that closes the adapter's file.
 
     Raises:
         InputError: the adapter is damaged, or does not fit the base model.
@@ -152,13 +152,13 @@ def base_directory(directory: storage.Path, content: dict[str, Any], base: stora
     except InputError as error:
         if is_weights(directory):
             raise InputError(
-                f"{directory}: expected the base model {name!r} of the adapter beside the weights, found none; give it "
-                "(base=DIR, --base DIR; the directory itself, if it holds the base's weights), or remove "
-                "adapter_config.json, if they hold the adapter already"
+                f"{directory}: expected the base model {name!r} of the adapter, found none; set base=DIR (--base DIR), "
+                "which may be this directory if it has the base model's weights; if the adapter is already merged into "
+                "them, remove adapter_config.json"
             ) from None
         raise InputError(
             f"{directory}: expected the base model {name!r} of the adapter, found none; "
-            f"`bert-jax convert ADAPTER NEW --base DIR` merges the adapter into a base model elsewhere. {error}"
+            f"`bert-jax convert ADAPTER NEW --base DIR` merges the adapter into the base model in DIR. {error}"
         ) from None
 
 
@@ -210,7 +210,7 @@ def open_adapter(directory: storage.Path, content: dict[str, Any]) -> Iterator[A
 
 
 def _layer_name(name: str) -> str:
-    """Return the name in the model of an adapter's tensor, without the names of peft's wrappers."""
+    """Remove the parts that peft's wrappers add to the name of a tensor."""
     name = name.removeprefix(_PREFIX)
     for wrapper in (".modules_to_save.default", ".modules_to_save", ".base_layer"):
         name = name.replace(wrapper, "")
@@ -247,7 +247,7 @@ def _update(a: LazyTensor, b: LazyTensor, scale: float, is_embedding: bool) -> L
 
 
 def merged(tensors: Tensors, replaced: Tensors, updates: Tensors, where: storage.Path) -> Tensors:
-    """Merge an adapter's tensors into a model's tensors, all under the family's names.
+    """Merge an adapter's tensors into a model's tensors; both have the family's names.
 
     Raises:
         InputError: the model lacks the tensor of an update, or the shapes differ.
@@ -255,7 +255,7 @@ def merged(tensors: Tensors, replaced: Tensors, updates: Tensors, where: storage
     result = tensors | replaced
     for name, update in updates.items():
         if name not in tensors:
-            raise InputError(f"{where}: expected updates of tensors of the base model, found one for {name!r}")
+            raise InputError(f"{where}: expected updates of the base model's tensors, found one of {name!r}")
         if tensors[name].shape != update.shape:
             raise InputError(
                 f"{where}: expected an update of shape {list(tensors[name].shape)} for {name!r}, as in the base model, "

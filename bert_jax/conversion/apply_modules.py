@@ -23,11 +23,11 @@ _READERS: LazyRegistry[Callable[..., Any]] = LazyRegistry(
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
     """Apply the modules to the config and the settings of a model, and add their tensors to the model's.
 
-    With another head than the saved one, the modules are left out.
+    If the head is not the saved one, the modules are ignored.
 
     Args:
-        model: a model with a layout of modules.
-        stack: closes the files of the modules.
+        model: a model whose directory lists modules.
+        stack: exit stack that closes the files of the modules.
 
     Raises:
         InputError: a module asks for something that is not supported.

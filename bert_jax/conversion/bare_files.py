@@ -1,7 +1,7 @@
-"""Open one file of weights, such as `torch.save(model.state_dict(), "model.pt")` of a training script.
+"""Open a single file of weights, such as the output of `torch.save(model.state_dict(), "model.pt")`.
 
-The names of wrappers around the encoder are removed, its sizes are read from the tensors, and a linear layer beside it
-becomes a classifier: the result is what a model directory has, a `config.json` and tensors by the names of its family.
+Names of wrappers are removed from tensor names, sizes are read from the tensors' shapes, and a linear layer beside the
+encoder becomes a classifier. The result is that of a model directory: a `config.json`, and tensors by family names.
 """
 
 import contextlib
@@ -26,17 +26,17 @@ from bert_jax.head_names import CLASSIFIERS
 from bert_jax.tokenization import has_tokenizer
 
 _log = logger(__name__)
-# Parts that wrappers put anywhere into a name: DataParallel, torch.compile, Lightning, FSDP, activation checkpointing.
+# Parts that wrappers insert into tensor names: DataParallel, torch.compile, Lightning, FSDP, activation checkpointing.
 _OF_WRAPPERS = ("module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-# Families of which the tensors and `_ASKED` tell everything that the outputs depend on; others need a config.json.
+# Families whose outputs depend only on the tensors and the fields `_ASKED`; others need a config.json.
 _PLAIN = ("bert", "roberta", "xlm-roberta", "camembert", "data2vec-text", "distilbert", "electra", "megatron-bert",
           "mpnet", "albert")  # fmt: skip
 _ASKED = ("num_attention_heads", "hidden_act", "layer_norm_eps")  # fields that no tensor determines
 _COLUMNS_A_HEAD = 64  # columns per head of most models, for an example in a message
-_USUAL = (".bert.", ".model.")  # endings of prefixes that do not indicate a family
+_USUAL = (".bert.", ".model.")  # prefix endings that do not indicate a family
 # Names of a linear layer that a model's own code puts on the encoder as a classifier.
 _LINEAR = ("classifier", "classification_head", "cls_head", "fc", "head", "linear", "out", "output", "score", "logits")
-_OF_LOSSES = re.compile(r"(^|\.)(loss|criterion|metric|\w+_(loss|metrics?))\w*\.")  # not part of the model
+_OF_LOSSES = re.compile(r"(^|\.)(loss|criterion|metric|\w+_(loss|metrics?))\w*\.")  # losses and metrics, not the model
 # Heads that can be recognised by their tensors.
 _TOLD_HEADS = ("pretraining", "masked_lm", "next_sentence", "replaced_token_detection", "sequence_classification",
                "question_answering")  # fmt: skip
@@ -52,14 +52,16 @@ def open_bare(
     head: str | None,
     stack: contextlib.ExitStack,
 ) -> Checkpoint:
-    """Open a file of weights, or a directory of them whose config is elsewhere; the config names family and head.
+    """Open a file of weights, or a directory of weights whose config is given separately.
+
+    The config of the result names the family and the head.
 
     Args:
         path, config, tokenizer, family, head: as for `bert_jax.conversion.huggingface.load_pretrained`.
-        stack: closes the file.
+        stack: exit stack that closes the file.
 
     Raises:
-        InputError: the file holds no encoder, or neither the tensors nor `config` tell how to compute it.
+        InputError: the file has no encoder, or the tensors and `config` do not determine its outputs.
     """
     refuse_foreign_directory(path) if path.is_dir() else refuse_foreign_file(path)
     opening = open_weights(path) if path.is_dir() else open_weight_file(path)
@@ -109,10 +111,10 @@ def _tokenizer_directory(tokenizer: storage.PathLike | None, where: storage.Path
 
 
 def _without_wrappers(tensors: Tensors, path: storage.Path) -> Tensors:
-    """Return tensors without the parts of their names that wrappers put anywhere.
+    """Remove the parts that wrappers insert into tensor names.
 
     Raises:
-        InputError: two have the same name then, or they are those of an adapter that is not merged.
+        InputError: two tensors then have the same name, or the file is an adapter that is not merged.
     """
     found: Tensors = {}
     for name, tensor in tensors.items():
@@ -134,14 +136,14 @@ def _word_embedding(names: Names) -> str:
 
 
 def _split(tensors: Tensors, path: storage.Path) -> tuple[str, Tensors, Tensors]:
-    """Split tensors into those of the encoder, by the names of a bare encoder, and others.
+    """Split tensors into those of the encoder, renamed as in a bare encoder, and others.
 
     Returns:
-        The prefix of the encoder's names, such as `model.bert.`; its tensors; the others, without the part of the
-        prefix that they share with the encoder (`model.`).
+        The prefix of the encoder's names, such as `model.bert.`; the encoder's tensors; the other tensors, without the
+        part of the prefix that they share with the encoder (`model.`).
 
     Raises:
-        InputError: there is no encoder, or there are several, or its parameters are elsewhere.
+        InputError: there is no encoder, or there are several, or its parameters are in other files.
     """
     for bare in sorted({_word_embedding(family.names) for family in FAMILIES.values()}, key=len, reverse=True):
         if found := [name for name in tensors if f".{name}".endswith(f".{bare}")]:
@@ -157,8 +159,8 @@ def _split(tensors: Tensors, path: storage.Path) -> tuple[str, Tensors, Tensors]
         )
     if 0 in tensors[found[0]].shape:
         raise InputError(
-            f"{path}: tensor {found[0]!r}: expected numbers, found the shape {list(tensors[found[0]].shape)}, as where "
-            "DeepSpeed (ZeRO stage 3) or FSDP keeps parameters in files of its own; of DeepSpeed, run "
+            f"{path}: tensor {found[0]!r}: expected numbers, found the shape {list(tensors[found[0]].shape)}, as when "
+            "DeepSpeed (ZeRO stage 3) or FSDP stores the parameters in other files; for DeepSpeed, run "
             "`python zero_to_fp32.py . OUT` in the checkpoint's folder, and open the file in OUT"
         )
     prefix = prefixes[0]
@@ -175,14 +177,14 @@ def _split(tensors: Tensors, path: storage.Path) -> tuple[str, Tensors, Tensors]
 
 
 def _family(hf: Json, prefix: str, own: Tensors, others: Tensors, directory: storage.Path, where: storage.Path) -> str:
-    """Return the family: as the config says, or else as the tensors show.
+    """Return the family that the config names, or else infer it from the tensors.
 
     BERT and RoBERTa have the same tensors. RoBERTa has one token type, and BERT two.
     """
     if hf.get("model_type") is not None or hf.get("architectures"):
         return infer_family.settle_family(hf, own, set(), where)
     of_prefix: dict[str, str] = {}
-    for name, kind in FAMILIES.items():  # of several families with one prefix, that which it names
+    for name, kind in FAMILIES.items():  # if families share a prefix, use the one that it names
         if kind.names.prefix == f"{name}." or f".{kind.names.prefix}" not in of_prefix:
             of_prefix[f".{kind.names.prefix}"] = name
     ending = next((ending for ending in of_prefix if f".{prefix}".endswith(ending) and ending not in _USUAL), "")
@@ -192,7 +194,7 @@ def _family(hf: Json, prefix: str, own: Tensors, others: Tensors, directory: sto
         family = "roberta"
     family = family_signs.of_vocabulary(family, (path.name for path in _files(directory))) if family else "bert"
     if not f".{prefix}".endswith(f".{FAMILIES[family].names.prefix}"):
-        _log.warning("%s: read as model_type %r, by its tensors; if it is another, set model_type", where, family)
+        _log.warning("%s: model_type %r is inferred from the tensors; if it is wrong, set model_type", where, family)
     return family
 
 
@@ -201,7 +203,7 @@ def _files(directory: storage.Path) -> Iterable[storage.Path]:
 
 
 def _with_family_keys(hf: Json, family: str) -> Json:
-    """Return a config whose fields have the names that the family's `config.json` has for them."""
+    """Rename the fields of a config to their keys in the family's `config.json`."""
     keys = FAMILIES[family].keys
     return {keys.get(key, key): value for key, value in hf.items()}
 
@@ -210,8 +212,8 @@ def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: st
     """Raise InputError, naming what is missing, when tensors and config do not determine a model's outputs."""
     if family not in _PLAIN:
         raise InputError(
-            f"{where}: expected the config.json of the model (config), as the tensors of the family {family} do "
-            "not tell all of it, found none"
+            f"{where}: expected the config.json of the model (config), as the tensors of family {family} do not "
+            "determine all of it, found none"
         )
     keys = FAMILIES[family].keys
     columns = own[_word_embedding(FAMILIES[family].names)].shape[-1]
@@ -223,7 +225,7 @@ def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: st
     example = ",".join(f"{keys[field]}={usual[field]}" for field in _ASKED if field in keys)
     lacks_tokenizer = "" if has_tokenizer(directory) else " and the vocabulary (tokenizer)"
     raise InputError(
-        f"{where}: expected {', '.join(missing)} (config){lacks_tokenizer}, which the tensors do not tell, found none; "
+        f"{where}: expected {', '.join(missing)} (config){lacks_tokenizer}, which the tensors do not show, found none; "
         f"config is a config.json, its directory, or values such as {example}"
     )
 
@@ -232,7 +234,7 @@ def _check_layers(names: Names, tensors: Tensors, family: str, path: storage.Pat
     """Raise InputError when a layer has a tensor that the family does not have, such as relative positions."""
     if (name := unknown_layer_tensor(names, tensors)) is not None:
         raise InputError(
-            f"{path}: expected the layers of a {family}, found a tensor {name!r}; if the model is another one, "
+            f"{path}: expected the layers of a {family}, found a tensor {name!r}; if the family is another, "
             "give its config.json (config)"
         )
 
@@ -240,7 +242,7 @@ def _check_layers(names: Names, tensors: Tensors, family: str, path: storage.Pat
 def _with_head(
     hf: Json, names: Names, prefix: str, tensors: Tensors, others: Tensors, head: str | None, path: storage.Path
 ) -> tuple[Json, Tensors]:
-    """Return the config with the architecture that the tensors show, and the tensors outside of the encoder.
+    """Infer the architecture from the tensors; return the config with it, and the tensors outside of the encoder.
 
     A linear layer of the model's own code gets the name of the family's classifier.
     """
@@ -252,7 +254,7 @@ def _with_head(
     if linear:
         parts = {f"{linear}.{part}": f"{classifier}.{part}" for part in ("weight", "bias")}
         renamed = {parts.get(name, name): tensor for name, tensor in others.items()}
-    # The tensors of some heads are a part of those of others.
+    # Some heads' tensors are a subset of another head's, so heads with more tensors are tried first.
     told = sorted(_TOLD_HEADS, key=lambda name: -len(_kernels(names, name)))
     candidates = [name for name in (head, stated) if name in CLASSIFIERS] + [stated, *told]
     present = tensors | renamed
@@ -265,8 +267,8 @@ def _with_head(
         vectors = {"token_classification": "each token", "multiple_choice": "the pooled first token of each choice"}
         reads = vectors.get(saved, "the pooled first token" if linear else "each text")
         _log.warning(
-            "%s: %s.weight %s is read as the classifier of %s, which reads %s; if it reads something else, give its "
-            "head; head='encoder' opens the encoder alone",
+            "%s: %s.weight %s is read as the classifier of %s, which reads %s; if it reads something else, set "
+            "its head; head='encoder' opens only the encoder",
             path, linear or classifier, list(output.shape), saved.replace("_", " "), reads,
         )  # fmt: skip
     saved = saved or "encoder"
@@ -281,7 +283,7 @@ def _kernels(names: Names, head: str) -> list[str]:
 
 
 def _has_head(names: Names, family: str, head: str, tensors: Tensors) -> bool:
-    """Return whether the tensors have all kernels of a head, with the pooler if it reads pooled vectors."""
+    """Return whether the tensors have all kernels of a head, and the pooler's if the head reads pooled vectors."""
     kernels = _kernels(names, head)
     summary = FAMILIES[family].fixed.get("classifier_summary", "pooler")
     if kernels and head in _READ_POOLED and (head != "sequence_classification" or summary == "pooler"):

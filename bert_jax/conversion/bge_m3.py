@@ -1,5 +1,7 @@
-"""Read what BGE-M3 adds to a model of sentence embeddings: weights of tokens, and a vector for each token (Chen et al.
-2024, arXiv:2402.03216, section 3.2)."""
+"""Read the layers that BGE-M3 adds to a sentence embedding model, for token weights and token vectors.
+
+Chen et al. 2024 (arXiv:2402.03216), section 3.2.
+"""
 
 import contextlib
 import dataclasses
@@ -17,16 +19,16 @@ from bert_jax.errors import InputError
 
 # Head -> the file of its layer, as FlagEmbedding writes it.
 M3_LAYERS = {"sparse_embedding": "sparse_linear.pt", "multi_vector": "colbert_linear.pt"}
-_FIRST_TOKENS = ("<s>", "[CLS]")  # the first token of a row, by family, is not scored
+_FIRST_TOKENS = ("<s>", "[CLS]")  # the first token of a row, by family; it is not scored
 
 
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
-    """Add what a head of tokens' weights or vectors has without modules: BGE-M3's layer, or else defaults.
+    """Add BGE-M3's layer, or else defaults, to a model without modules that outputs token weights or token vectors.
 
     Raises:
         InputError: as `read_m3_layer`.
     """
-    if model.head == "sparse_embedding":  # SPLADE's first pooling needs no layer
+    if model.head == "sparse_embedding":  # SPLADE's max pooling needs no layer
         model = model.with_settings(similarity="dot")._replace(config=model.config.replace(pooling="splade_max"))
     else:
         model = model.with_settings(similarity="maxsim")
@@ -43,7 +45,7 @@ def read_m3_layer(
     tensors: Tensors,
     stack: contextlib.ExitStack,
 ) -> tuple[BertConfig, TextSettings]:
-    """Apply a head's layer to the config and settings, and add its tensors to `tensors`; no change without its file.
+    """Apply a head's layer, if its file exists, to the config and settings, and add its tensors to `tensors`.
 
     Raises:
         InputError: the file is damaged, or its layer does not fit the model.

@@ -1,4 +1,4 @@
-"""The values that pass along the steps of `open_checkpoint`: files, config and tensors, and a model with a head."""
+"""The values that the steps of `open_checkpoint` pass on: files, config and tensors, and a model with a head."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,9 +34,9 @@ class CheckpointFiles(NamedTuple):
     """The paths of a model's files.
 
     Attributes:
-        root: the directory of the model; a file of weights.
+        root: the directory of the model, or its file of weights.
         directory: the directory of config.json and the weights: `root`, a module's, or that of an adapter's base model.
-        is_bare: whether there are weights alone, and the config is elsewhere.
+        is_bare: whether `root` is a file of weights, or a directory of weights whose config is given separately.
         layout: the modules of a sentence-transformers directory.
         gliner: the description of a GLiNER.
         adapter: a LoRA adapter to merge into the model.
@@ -51,7 +51,7 @@ class CheckpointFiles(NamedTuple):
 
     @property
     def settings(self) -> TextSettings:
-        """The settings of a plain directory's modules, which choose the task whose adapter is merged."""
+        """The modules' settings, which choose the task adapter to merge; defaults for a GLiNER or LoRA adapter."""
         is_plain = self.gliner is None and self.adapter is None
         return self.layout.settings if self.layout is not None and is_plain else NO_SETTINGS
 
@@ -60,12 +60,12 @@ class Checkpoint(NamedTuple):
     """The config and the open weights of a model.
 
     Attributes:
-        hf: content of config.json. It gets the family as model_type, and then all sizes.
+        hf: content of config.json; later steps add the family as model_type, and all sizes.
         where: path of config.json, or of the file that has its content, for messages.
-        weights: the tensors, by their names in the files at first, and then by those of the family.
-        tokenizer: directory or vocabulary file of the tokenizer; it may have none.
+        weights: the tensors, at first by their names in the files, later by the family's names.
+        tokenizer: directory or vocabulary file of the tokenizer, which may be missing.
         beside: names of the files beside the weights.
-        task_prompts: the task whose adapter is merged into the tensors, with its prompts; None for other models.
+        task_prompts: the task whose adapter is merged into the tensors, with its prompts; None = no task adapters.
     """
 
     hf: Json
@@ -82,7 +82,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """The classes of transformers that config.json names. Raises InputError when they are no list of names."""
+        """The classes of transformers that config.json names. Raises InputError when it has no list of names."""
         return architectures_of(self.hf, self.where)
 
     @property
@@ -92,21 +92,21 @@ class Checkpoint(NamedTuple):
 
     @property
     def may_have_task_adapters(self) -> bool:
-        """Whether the family has adapters for several tasks, or tensors are named as theirs."""
+        """Whether the family has adapters for several tasks, or tensors have the names of such adapters."""
         has_adapters = FAMILIES[self.hf["model_type"]].has_task_adapters
         return has_adapters or any(".parametrizations." in name for name in self.tensors)
 
 
 class Model(NamedTuple):
-    """A model with a head, whose settings and layers in further files are added one after the other.
+    """A model with a head; later steps add the settings and layers of further files.
 
     Attributes:
         files: where its files are.
         checkpoint: its config.json and tensors.
         head: one of `modeling.HEADS`, or that of a decoder.
-        saved_head: the head with which it was saved; None = one that is not known here.
+        saved_head: the head with which it was saved; None = an unknown head.
         config: its architecture.
-        settings: its settings of texts and vectors.
+        settings: its settings of text input and vector output.
     """
 
     files: CheckpointFiles
@@ -118,7 +118,7 @@ class Model(NamedTuple):
 
     @property
     def root(self) -> storage.Path:
-        """The directory of further files."""
+        """The directory that may have further files of the model, such as modules."""
         return self.checkpoint.where.parent if self.files.is_bare else self.files.root
 
     def with_settings(self, **changes: Any) -> "Model":

@@ -21,7 +21,7 @@ CLASSIFIER_PREFIX = "classifier."  # prefix of the tensors of `CLASSIFIERS`
 def choose_head(
     files: CheckpointFiles, checkpoint: Checkpoint, head: str | None, classes: int | tuple[str, ...] | None
 ) -> Model:
-    """Return a model with a head, `head` or else the saved one, and the config of it.
+    """Return a model with `head`, or else with the saved head, and its config.
 
     Raises:
         InputError: the saved head is needed and not known, or config.json contradicts the tensors.
@@ -39,7 +39,7 @@ def choose_head(
 
 
 def _head_of_kind(files: CheckpointFiles, checkpoint: Checkpoint) -> str | None:
-    """Return the saved head of a kind of model that has files of its own; None for others."""
+    """Return the saved head of a sentence-transformers, ColBERT or GLiNER model; None for other models."""
     if files.layout is not None and files.layout.head in EMBEDDING_HEADS:
         return files.layout.head
     if files.layout is None and is_stanford(checkpoint.hf, checkpoint.tensors):
@@ -105,8 +105,8 @@ def _with_classes(config: BertConfig, classes: int | tuple[str, ...], head: str,
 
 
 def _with_pooler(config: BertConfig, checkpoint: Checkpoint) -> BertConfig:
-    """Return the config with a pooler if the tensors have its dense layer, or the pooler has none."""
-    kernel = tensor_name(checkpoint.names, "pooler/dense/kernel")  # the name has another ending if it is quantized
+    """Set `pooler`: whether the tensors have the pooler's dense layer, or the family's pooler has none."""
+    kernel = tensor_name(checkpoint.names, "pooler/dense/kernel")  # a quantized kernel has a longer name
     has_dense = kernel != "" and any(name.startswith(kernel) for name in checkpoint.tensors)
     return config.replace(pooler=has_dense or not config.setting("pooler_dense", True))
 

@@ -29,7 +29,7 @@ def convert(
 ) -> Loaded:
     """Convert a model directory to the Hugging Face layout, holding one tensor at a time in memory.
 
-    A quantized model is dequantized, with all of it in memory. A file of Flax is read whole.
+    A quantized model is dequantized, and needs memory for all of it. A Flax file is read whole.
 
     Args:
         source: as `path` of `load_pretrained`.

@@ -22,7 +22,7 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
 
 
 def read_cross_encoder(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
-    """Read the modules of a cross-encoder. Raises InputError when it has others than a Transformer."""
+    """Read the modules of a cross-encoder. Raises InputError unless it is a single Transformer."""
     where = layout.root / "modules.json"
     kinds = [module_kind(module, where) for module in layout.modules]
     if kinds != ["Transformer"]:

@@ -36,7 +36,7 @@ class LoadedEncoderDecoder(NamedTuple):
     Attributes:
         model: encoder and decoder.
         params: the parameter tree of `EncoderDecoder.init` of numpy arrays, float32.
-        settings: how the model writes texts.
+        settings: settings of text generation.
         directory: the directory of the model and its tokenizer.
     """
 
@@ -88,7 +88,7 @@ def load_encoder_decoder(path: storage.PathLike) -> LoadedEncoderDecoder:
 
 
 def _part(content: Mapping[str, Any], name: str, where: storage.Path) -> dict[str, Any]:
-    """Return the config of encoder or decoder, after checking what makes it one."""
+    """Return the config of the encoder or decoder, after checking its model_type and a decoder's keys."""
     found = content.get(name)
     if not isinstance(found, dict):
         raise InputError(f"{where}: {name}: expected a config of a model, found {type(found).__name__}")
@@ -137,7 +137,7 @@ def _read_projection(model: EncoderDecoder, weights: Weights) -> Params:
         if tensor is None or tensor.shape != expected:
             seen = "none" if tensor is None else f"shape {list(tensor.shape)}"
             raise InputError(f"{weights.where}: tensor '{_PROJECTION}.{name}': expected shape {list(expected)}, as "
-                             f"encoder and decoder have other hidden sizes, found {seen}")  # fmt: skip
+                             f"encoder and decoder have different hidden sizes, found {seen}")  # fmt: skip
         found[name] = tensor.read().astype(np.float32)
     return {"kernel": np.ascontiguousarray(found["weight"].T), "bias": found["bias"]}
 
@@ -158,9 +158,9 @@ def save_encoder_decoder(
         directory: a new or empty directory.
         model: encoder and decoder.
         params: the parameter tree, of jax or numpy arrays.
-        settings: how the model writes texts.
+        settings: settings of text generation.
         tokenizer: a tokenizer to save with the model.
-        overwrite: whether to replace an existing model directory, which has no other files in it.
+        overwrite: whether to replace an existing model directory; it must not have other files in it.
         dtype: dtype of the tensors in the file: float32, bfloat16 or float16.
 
     Raises:

@@ -23,7 +23,7 @@ def family_by_files(names: Collection[str], files: Collection[str]) -> str | Non
 
 
 def family_shown(names: Iterable[str]) -> str | None:
-    """Return the family that tensor names show; None if they are those of several families."""
+    """Return the family that tensor names show; None if no family's pattern matches."""
     names = list(names)
     signs = [(kind.sign, family) for family, kind in FAMILIES.items()]
     # BERT's own names come last: some files of other families have them too.
@@ -34,12 +34,12 @@ def family_shown(names: Iterable[str]) -> str | None:
 
 
 def of_vocabulary(family: str, files: Iterable[str]) -> str:
-    """Return the family with the same tensor names whose vocabulary is among the files, or the family itself."""
+    """Return the family whose vocabulary file is in `files`, of those with the same tensor names; else `family`."""
     files, entries = set(files), FAMILIES[family].names.encoder
     alike = (name for name, kind in reversed(list(FAMILIES.items())) if kind.names.encoder == entries)
     return next((name for name in alike if FAMILIES[name].vocabulary_file in files), family)
 
 
 def has_tensor(sign: str, names: Iterable[str]) -> bool:
-    """Return whether a name matches the pattern of a family; "" matches none."""
+    """Return whether any name matches `sign`, a family's pattern; "" matches none."""
     return bool(sign) and any(re.search(sign, name) for name in names)

@@ -1,4 +1,4 @@
-"""Name the files that hold a model in a form that is not read, and say how to get weights out of them."""
+"""Recognise files of models in unsupported formats, and say in an error how to get weights from them."""
 
 import fnmatch
 
@@ -8,8 +8,8 @@ from bert_jax.conversion.formats.tf1_files import tf1_indices
 from bert_jax.conversion.weights import is_weights
 from bert_jax.errors import InputError
 
-# Pattern of a file's name -> what it is, and the way to weights that open.
-# DeepSpeed's come first, as its folders hold other files too.
+# File name pattern -> what the file is, and how to get supported weights.
+# DeepSpeed's patterns come first, as its folders also match other patterns.
 _KINDS = {
     "mp_rank_*_model_states.pt": "a checkpoint of DeepSpeed, whose weights are in one file; open {file}",
     "*zero_pp_rank_*": "a checkpoint of DeepSpeed, whose parameters are in parts; run `python zero_to_fp32.py . OUT` "
@@ -24,17 +24,17 @@ _KINDS = {
     "openvino_model.*": "an OpenVINO graph, which is a program; open the weights that it was exported from",
     "rust_model.ot": "weights of rust-bert; open the weights that they were converted from",
 }
-# The first bytes of a file -> the pattern of its kind.
+# The first bytes of a file -> its pattern in `_KINDS`.
 _BEGINNINGS = {b"\x89HDF\r\n\x1a\n": "*.h5", b"GGUF": "*.gguf"}
 _BARE = ("*.pt", "*.pth", "*.ckpt", "*.bin", "*.safetensors")  # files that can be opened alone
-_NO_MODEL = ("training_args.bin", "optimizer*", "scheduler*", "rng_state*", "scaler*")  # put beside them by trainers
+_NO_MODEL = ("training_args.bin", "optimizer*", "scheduler*", "rng_state*", "scaler*")  # trainers' own files
 
 
 def refuse_foreign_directory(directory: storage.Path) -> None:
-    """Raise InputError when a directory without a config or without weights holds a model in another form."""
+    """Raise InputError when a directory without a config or weights has a model in an unsupported format."""
     if is_weights(directory):
         for index in tf1_indices(directory)[:1]:
-            with tf1.open_variables(index):  # raises for a checkpoint of objects
+            with tf1.open_variables(index):  # raises for an object-based checkpoint
                 return
         return
     inside = sorted(directory.iterdir())
@@ -57,7 +57,7 @@ def _matches(file: storage.Path, patterns: tuple[str, ...]) -> bool:
 
 
 def refuse_foreign_file(path: storage.Path) -> None:
-    """Raise InputError when a file holds a model in a form that is not read."""
+    """Raise InputError when a file holds a model in an unsupported format."""
     with path.open("rb") as file:
         start = file.read(8)
     named = (pattern for pattern in _KINDS if fnmatch.fnmatch(path.name, pattern) and "model_states" not in pattern)
@@ -67,7 +67,7 @@ def refuse_foreign_file(path: storage.Path) -> None:
 
 
 def _way_out(kind: str, file: storage.Path) -> str:
-    """Return a description of `_KINDS` for a file; DeepSpeed's script is beside the folder of its parts."""
+    """Fill a file's paths into its description; DeepSpeed's script is beside the folder `global_step*`."""
     folder = file.parent
     checkpoint = folder.parent if folder.name.startswith("global_step") else folder
     return kind.format(at=str(folder), folder=folder, file=file, checkpoint=checkpoint)

@@ -1,4 +1,4 @@
-"""`GenerationSettings`: how an encoder-decoder writes texts, as `generation_config.json` has it."""
+"""`GenerationSettings`: the settings of text generation in `generation_config.json`."""
 
 import dataclasses
 import math
@@ -12,23 +12,23 @@ _IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
 
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings:
-    """How an encoder-decoder writes texts; the names and defaults are those of transformers.
+    """Settings of text generation with an encoder-decoder; names and defaults are those of transformers.
 
     Attributes:
         decoder_start_token_id: the first token of the decoder.
         eos_token_id: the token that ends a text.
         pad_token_id: padding after the end.
-        max_length: most tokens of a text, with the first token.
-        min_length: fewest tokens of a text, with the first token and without the last.
+        max_length: maximum number of tokens of a text, including the first.
+        min_length: minimum number of tokens of a text, including the first and excluding the last.
         num_beams: number of beams of beam search; 1 = greedy search, or sampling.
         length_penalty: beam search divides the log probability of a text by its length to this power.
         early_stopping: when beam search ends for a text: True = as soon as it has `num_beams` complete texts; False =
-            when no beam is likely to become better, by its present length; "never" = when none can become better.
+            when no beam would be better at its current length; "never" = when no beam can become better.
         no_repeat_ngram_size: no sequence of this number of tokens occurs twice; 0 = no limit.
         do_sample: whether tokens are sampled, with one beam only.
         temperature: divisor of the logits before sampling.
         top_k: number of most likely tokens to sample from; 0 = all.
-        top_p: tokens are sampled from the fewest most likely ones whose probabilities sum to this.
+        top_p: tokens are sampled from the smallest set of most likely tokens whose probabilities sum to this.
 
     Raises:
         InputError: a value is out of its range, or two contradict each other.

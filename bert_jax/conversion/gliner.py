@@ -17,7 +17,7 @@ from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
 _FIELDS = {field.name for field in dataclasses.fields(GlinerConfig)} - {"carried"}
-# Written from the config of the model, or fixed.
+# Keys that are not copied, as they are fixed or written from the model's config.
 _NOT_CARRIED = {"encoder_config", "vocab_size", "model_type", "transformers_version", "dtype", "torch_dtype"}
 
 
@@ -27,7 +27,7 @@ def add_files(files: CheckpointFiles, base: storage.PathLike | None) -> Checkpoi
 
 
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
-    """Add the head of a GLiNER and the tokens of its prompts; a model that is none gets those of a new head."""
+    """Add the head of a GLiNER and the tokens of its prompts; a model of another kind gets a new head."""
     gliner = model.files.gliner
     if gliner is None:
         return model._replace(config=model.config.replace(gliner=GlinerConfig()))
@@ -64,7 +64,7 @@ def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> Gli
         tokenizer = root if has_tokenizer(root) else elsewhere
     if not isinstance(encoder, dict):
         raise InputError(f"{where}: encoder_config: expected an object, found {printable(repr(encoder), 60)}")
-    # The word embedding may have more rows than before tokens were added, and the saved class is another one.
+    # Adding the prompts' tokens may have changed vocab_size, and architectures name another head.
     left_out = ("vocab_size", "architectures")
     encoder = {"model_type": "deberta-v2"} | {key: value for key, value in encoder.items() if key not in left_out}
     return GlinerFiles(config, encoder, where, tokenizer)

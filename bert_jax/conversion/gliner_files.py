@@ -17,7 +17,7 @@ _GLINER_PARTS = {
     "span": "span_rep_layer.span_rep_layer.out_project",
     "type": "prompt_rep_layer",
 }
-GLINER_NAMES = ("token_rep_layer.projection.", "rnn.lstm.", "span_rep_layer.", "prompt_rep_layer.")  # tensors of heads
+GLINER_NAMES = ("token_rep_layer.projection.", "rnn.lstm.", "span_rep_layer.", "prompt_rep_layer.")  # of the head
 
 
 class GlinerFiles(NamedTuple):
@@ -25,7 +25,7 @@ class GlinerFiles(NamedTuple):
 
     Attributes:
         config: the head and its prompts.
-        encoder: the `config.json` of the encoder, without the sizes of its vocabulary and its heads.
+        encoder: the `config.json` of the encoder, without vocab_size and architectures.
         where: path of `gliner_config.json`.
         tokenizer: directory of the tokenizer.
     """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loaded", "convert", "load_pretrained", "save_description", "save_pretrained", "saved_head"]
 
-# Reading needs no module that writes.
+# Imported on first use, so that loading a model does not import the modules that save one.
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {

@@ -14,8 +14,8 @@ from bert_jax.families import FAMILIES, Json
 from bert_jax.families.names import Names
 
 _log = logger(__name__)
-# A field of BertConfig, the parameter whose shape implies it, and the axis of the foreign tensor; the first that the
-# files have.
+# (field of BertConfig, parameter whose shape implies it, axis of the tensor in the files). Of several parameters for a
+# field, the first that the files have is used.
 _SHOWN_BY = (
     ("vocab_size", "embeddings/word_embeddings/embedding", 0),
     ("embedding_size", "embeddings/word_embeddings/embedding", 1),
@@ -39,7 +39,7 @@ class Size(NamedTuple):
 
 
 def infer_config(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint whose config.json has all sizes; its tensors have the names of the family.
+    """Complete the config.json of a checkpoint with sizes; its tensors already have the family's names.
 
     Raises:
         InputError: as for `complete`.
@@ -86,10 +86,10 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
             if field not in kind.assumed:
                 raise InputError(f"{where}: expected {keys[field]}, which the weights do not imply, found none")
             hf[keys[field]] = kind.assumed[field]
-            _log.warning("%s: no %s: %s, the default of transformers", where, keys[field], kind.assumed[field])
+            _log.warning("%s: found no %s; using %s, transformers' default", where, keys[field], kind.assumed[field])
     _check_head_size(hf, keys["num_attention_heads"], FAMILIES[family].names, tensors, where)
     table, names = "embeddings/position_embeddings/embedding", FAMILIES[family].names
-    has_speeds = tensor_name(names, "encoder/inverse_frequencies") in tensors  # a position table beside them is unused
+    has_speeds = tensor_name(names, "encoder/inverse_frequencies") in tensors  # then a position table is not used
     if (
         hf.get("position_embedding_type") == "rotary"
         and (name := tensor_name(names, table)) in tensors
@@ -105,7 +105,7 @@ def complete(hf: Json, family: str, tensors: Tensors, where: storage.Path) -> Js
 
 
 def _check_head_size(hf: Json, key: str, names: Names, tensors: Tensors, where: object) -> None:
-    """Raise InputError when the heads of a config.json with head_dim are not as wide as the tensors."""
+    """Raise InputError when a config.json has a head_dim and heads * head_dim is not the tensors' width."""
     heads, size, name = hf.get(key), hf.get("head_dim"), tensor_name(names, "encoder/layers/attention/output/kernel")
     if type(heads) is not int or type(size) is not int or name not in tensors or len(tensors[name].shape) != 2:
         return

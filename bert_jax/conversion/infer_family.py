@@ -43,13 +43,13 @@ def settle_family(hf: Json, tensors: Iterable[str], files: Collection[str], wher
         return next(kind.name for kind in FAMILIES.values() if kind.narrow_embeddings)
     described = of_model_type(hf)
     if described is None or unknown_layer_tensor(FAMILIES[described].names, names):
-        for family, kind in FAMILIES.items():  # tensors tell a family from that whose model_type it has
+        for family, kind in FAMILIES.items():  # tensor names distinguish families that share a model_type
             if kind.model_type and stated in (None, kind.model_type) and family_signs.has_tensor(kind.sign, names):
                 return family
     if stated is not None:
         return family_of(hf, where)
     if architectures_of(hf, where):
-        with contextlib.suppress(InputError):  # the tokenizer's files name no family
+        with contextlib.suppress(InputError):  # architectures may name no family
             return family_of(hf, where)
     if shown := family_signs.family_by_files(names, files):
         return shown

@@ -27,7 +27,7 @@ class Loaded(NamedTuple):
         params: the canonical parameter tree of numpy arrays: float32, and quantized arrays of a quantized model.
         missing: Hugging Face names of tensors that the files lack and that were freshly initialised.
         unused: names of tensors in the files that this head does not use.
-        directory: the directory of the model and its tokenizer; of a file of weights, the place of its tokenizer.
+        directory: the directory of the model and its tokenizer; for a file of weights, where its tokenizer is.
         settings: prompts, similarity and other settings from sentence-transformers' files.
         format: the format of the weights: safetensors, torch, tf1 or flax.
         read: name -> (dtype, shape) of each tensor that was read, as in the files.
@@ -70,11 +70,11 @@ def load_pretrained(
         base: directory of the base model of an adapter; None = the path in the adapter's config.
         classes: number or names of a classifier's classes; for a trained classifier, new names of its classes.
         dequantize: whether to dequantize the parameters of a quantized model.
-        task: the task whose adapter is merged into the parameters, of a model with adapters for several
-            (`task_adapters`); None = as sentence-transformers' files say, "" = none.
+        task: for a model with adapters for several tasks (`task_adapters`), the task whose adapter is merged into the
+            parameters; None = as sentence-transformers' files say, "" = none.
         config: the config of a file of weights, or of a directory without one: a `config.json`, its directory, a dict
             of values of `config.json`, or a `BertConfig`. None = the `config.json` beside the weights; without one,
-            sizes are those of the tensors.
+            sizes are inferred from the tensors.
         tokenizer: a vocabulary file, or a directory with a tokenizer; None = beside the config or the weights.
 
     Raises:

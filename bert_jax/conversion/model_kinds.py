@@ -1,6 +1,6 @@
 """Find the files of a model, and recognise its kind by them.
 
-A plain directory has config.json and weights. Each other kind has a module of its own, which is imported for it alone.
+A plain directory has config.json and weights. Each other kind has its own module, which is imported only when needed.
 """
 
 import importlib
@@ -17,19 +17,18 @@ from bert_jax.storage import hub
 from bert_jax.tokenization import has_tokenizer
 
 ConfigLike = storage.PathLike | Mapping[str, Any] | BertConfig
-# Keys of config.json in which cross-encoders name their activation.
 ENCODER_DECODER_TYPE = "encoder-decoder"  # model_type of transformers' EncoderDecoderModel
 
 
 def is_file(path: storage.PathLike) -> bool:
-    """Return whether a path is that of a file, and no directory or name on the hub."""
+    """Return whether a path is a file, not a directory or a name on the hub."""
     return not str(path).startswith("hf://") and storage.Path(path).is_file()
 
 
 def is_adapter(directory: storage.Path) -> bool:
-    """Return whether a directory has an adapter: its config, and its weights or none of a model.
+    """Return whether a directory is an adapter: it has an adapter's config, and an adapter's weights or none at all.
 
-    As in transformers with peft, an adapter counts where a model's weights are beside it.
+    As in transformers with peft, the adapter takes precedence over a model's weights in the same directory.
     """
     if not (directory / ADAPTER_CONFIG).exists():
         return False
@@ -42,7 +41,7 @@ def is_gliner(path: storage.PathLike) -> bool:
 
 
 def has_modules(root: storage.Path) -> bool:
-    """Return whether a directory lists modules of sentence-transformers, or has a Pooling, as older ones do."""
+    """Return whether a directory has sentence-transformers modules: a modules.json, or in older versions a Pooling."""
     return (root / "modules.json").exists() or (root / "1_Pooling").exists()
 
 
@@ -60,7 +59,7 @@ def is_encoder_decoder(path: storage.PathLike) -> bool:
     return isinstance(content, dict) and content.get("model_type") == ENCODER_DECODER_TYPE
 
 
-# Module of a kind of model -> whether files are of this kind. Its `add_files` adds what it finds.
+# Module that reads a kind of model -> function that recognises its files. The module's `add_files` adds these files.
 _KINDS: dict[str, Callable[[CheckpointFiles], bool]] = {
     "sentence_transformers": lambda files: has_modules(files.root),
     "gliner": lambda files: (files.root / GLINER_FILE).exists(),
@@ -69,7 +68,7 @@ _KINDS: dict[str, Callable[[CheckpointFiles], bool]] = {
 
 
 def module_of(kind: str) -> Any:
-    """Return the module of `bert_jax.conversion` that reads a kind of model, imported here."""
+    """Import and return the module of `bert_jax.conversion` that reads a kind of model."""
     return importlib.import_module(f"bert_jax.conversion.{kind}")
 
 
@@ -82,7 +81,7 @@ def locate_checkpoint(
         path, base, config: as for `bert_jax.conversion.huggingface.load_pretrained`.
 
     Raises:
-        InputError: there is no such directory, or its description of the kind of the model is damaged.
+        InputError: there is no such directory, or a file that describes the kind of model is damaged.
     """
     if is_file(path):
         return CheckpointFiles(storage.Path(path), storage.Path(path), is_bare=True)

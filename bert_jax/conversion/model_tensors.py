@@ -23,14 +23,14 @@ PREDICTS_TOKENS = ("masked_lm", "pretraining", DECODER_HEAD)  # heads that predi
 
 
 def slots_of(model: Bert) -> Iterator[Slot]:
-    """Yield the place of each tensor of a model's files, or of each part of one, in the parameter tree."""
+    """Yield the slot in the parameter tree of each tensor, or part of a tensor, in a model's files."""
     config = model.config
     shapes, heads = shapes_of(model), config.num_attention_heads
     return slots(names_of(model), model.head, shapes, config.setting("inner_group_num", 1), config.has_experts, heads)
 
 
 def by_tensor(found: Iterable[Slot]) -> dict[str, list[Slot]]:
-    """Return slots by the name of their tensor; a tensor with several parts has several."""
+    """Group slots by the name of their tensor; a tensor with several parts has several slots."""
     grouped: dict[str, list[Slot]] = {}
     for slot in found:
         grouped.setdefault(slot.name, []).append(slot)
@@ -60,15 +60,15 @@ def buffers_of(model: Bert) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def slot_view(leaf: np.ndarray, slot: Slot) -> np.ndarray:
-    """Return a view of a leaf as a foreign tensor (or its part), with the foreign axes; writes go to the leaf."""
+    """Return a view of a leaf (or a layer of it) with the axes of the tensor in the files; writes go to the leaf."""
     part = leaf if slot.layer is None else leaf[slot.layer]
     return part.T if slot.transpose else part
 
 
 def untied_biases(model: Bert) -> list[tuple[str, str]]:
-    """Return the biases of an untied output matrix that files hold twice: (the one that is added, the other).
+    """Return (name, other name) of the biases that files hold twice for an untied output matrix; the first is used.
 
-    Where `tie_word_embeddings` is false, transformers adds the bias of the layer `decoder`, and not the one beside it.
+    If `tie_word_embeddings` is false, transformers adds the bias of the layer `decoder`, and ignores the other.
     """
     if model.config.tie_word_embeddings or model.head not in PREDICTS_TOKENS:
         return []

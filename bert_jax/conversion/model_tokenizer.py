@@ -9,7 +9,7 @@ from bert_jax.tokenization import Tokenizer, load_tokenizer
 if TYPE_CHECKING:
     from bert_jax.conversion.load_pretrained import Loaded
 
-# Embeddings are padded to round numbers of rows, but never by as many as this: then the vocabulary is another model's.
+# Embeddings may be padded to a round number of rows. With this number of extra rows, the vocabulary is another model's.
 _PADDING_ROWS = 1024
 
 

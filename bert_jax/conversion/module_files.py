@@ -1,4 +1,4 @@
-"""The modules of a sentence-transformers directory, and the checks of the files in its directories."""
+"""The modules of a sentence-transformers directory, and checks of their files."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class ModuleLayout(NamedTuple):
         head: the saved head: one of `EMBEDDING_HEADS`, or `sequence_classification` for a cross-encoder.
         model_type: model_type of config_sentence_transformers.json.
         modules: the modules in order.
-        settings: all settings except `include_prompt`, which the Pooling module has.
+        settings: all settings except `include_prompt`, which is in the Pooling module's file.
     """
 
     root: storage.Path

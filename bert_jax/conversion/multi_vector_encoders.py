@@ -26,7 +26,7 @@ from bert_jax.errors import InputError
 from bert_jax.model_files import multi_vector_encoders as tables
 
 _ROLES = (("query", "query_prefix"), ("document", "document_prefix"))
-# Keys of PyLate's config_sentence_transformers.json; if there is one, queries are expanded by default.
+# Keys of PyLate's config_sentence_transformers.json; if the file has any of them, queries are expanded by default.
 _PYLATE_KEYS = (
     "query_length", "document_length", "query_expansion", "do_query_expansion", "attend_to_expansion_tokens",
     "attend_to_mask_tokens", "query_prefix", "document_prefix", "skiplist_words",
@@ -110,7 +110,7 @@ def _config(layout: ModuleLayout) -> dict[str, Any]:
 
 
 def _transformer_settings(layout: ModuleLayout) -> MultiVectorSettings:
-    """Read lengths and query expansion: from the Transformer's file, else from PyLate's keys of the model's."""
+    """Read lengths and query expansion from the Transformer's file, else from PyLate's keys in the model's file."""
     own, where = transformer_config(layout.transformer, tables.MULTI_VECTOR_TRANSFORMER)
     older, older_where = _config(layout), layout.root / "config_sentence_transformers.json"
     lengths: dict[str, Any] = {}
@@ -134,7 +134,7 @@ def _expansion(value: Any, where: object) -> QueryExpansion | None:
     place, token = f"{where}: query_expansion", value.get("token") or ""
     length = optional_integer(value, "length", place)
     if length is None or not isinstance(token, str):
-        raise InputError(f"{place}: expected a length, and perhaps a token, found {value!r}")
+        raise InputError(f"{place}: expected a length and an optional token, found {value!r}")
     attends = optional_boolean(value, "attend", False, place)
     return QueryExpansion(length, value["strategy"] == "fixed", attends, token)
 

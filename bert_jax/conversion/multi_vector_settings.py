@@ -30,13 +30,13 @@ class MultiVectorSettings:
     """Settings of a model with a vector for each token.
 
     Attributes:
-        query_length: most tokens in a query; None = as in any text.
-        document_length: most tokens in a document; None = as in any text.
-        expansion: how queries are filled up; None = not.
+        query_length: maximum number of tokens in a query; None = as for any text.
+        document_length: maximum number of tokens in a document; None = as for any text.
+        expansion: how queries are filled up; None = they are not.
         skipped_words: tokens that are not scored; those that the vocabulary lacks are ignored.
-        skips_in: the tasks whose texts skip them: `document` (also texts of no task), `query`.
-        markers: prompts that begin with a token of the vocabulary, which is not tokenized as text: its name is that of
-            the prompt.
+        skips_in: the tasks whose texts skip these tokens: `document` (also texts without a task), `query`.
+        markers: (task, marker) pairs. If a prompt begins with a marker, the marker or its first word becomes one token
+            of the vocabulary, and is not tokenized as text.
     """
 
     query_length: int | None = None
@@ -47,7 +47,7 @@ class MultiVectorSettings:
     markers: tuple[tuple[str, str], ...] = ()
 
     def length_of(self, task: str | None, longest: int) -> int:
-        """Return the most tokens in a text of a task, if `longest` is the most in any text."""
+        """Return the maximum number of tokens in a text of a task; `longest` is the maximum for any text."""
         named = {"query": self.query_length, "document": self.document_length}.get(task or "")
         if task == "query" and self.expansion is not None:
             named = self.expansion.length if self.expansion.truncates else max(named or longest, self.expansion.length)

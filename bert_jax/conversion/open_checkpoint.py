@@ -1,10 +1,10 @@
 """Open a model: from its files to a `Bert` and the tensors of its parameters.
 
-Each step is a file, and takes the value that the step before it gives (`checkpoint`): `model_kinds` finds the files,
+Each step is a module that takes the value of the step before (`checkpoint`): `model_kinds` finds the files,
 `read_checkpoint` reads config.json and opens the weights, `infer_family` settles the family, `tensor_names` gives the
 tensors the names of the family, `infer_config` completes the sizes, `choose_head` makes the config of the model,
 `side_files` reads settings of texts and vectors, and `state_dict` puts the tensors into the parameter tree. A model
-that is not a plain directory goes another way at some of the steps, by the module of its kind (`module_of`).
+that is not a plain directory takes some of the steps in the module of its kind (`module_of`).
 """
 
 import contextlib

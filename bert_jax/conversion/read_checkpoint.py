@@ -18,8 +18,8 @@ def read_checkpoint(files: CheckpointFiles, stack: contextlib.ExitStack) -> Chec
     """Read the config and open the weights of a directory; tensors lose the prefixes of wrappers.
 
     Args:
-        files: the files of a model, which is not bare.
-        stack: closes the weights.
+        files: the files of a model; `is_bare` is false.
+        stack: exit stack that closes the weights.
 
     Raises:
         InputError: a file is missing or damaged, or holds another kind of model.
@@ -36,8 +36,8 @@ def read_checkpoint(files: CheckpointFiles, stack: contextlib.ExitStack) -> Chec
         )
     hf = gliner.encoder if gliner else storage.read_json(where, unique_keys=True)
     if hf.get("model_type") == ENCODER_DECODER_TYPE:
-        expected = "expected an encoder, found an encoder-decoder, which writes texts"
-        raise InputError(f"{where}: {expected}: bert_jax.pipeline('text2text-generation', ...), bert-jax text2text")
+        expected = "expected an encoder, found an encoder-decoder, which generates text; use"
+        raise InputError(f"{where}: {expected} bert_jax.pipeline('text2text-generation', ...) or bert-jax text2text")
     weights = stack.enter_context(open_weights(directory))
     if ADAPTER_CONFIG in beside and not beside.intersection(ADAPTER_WEIGHTS):
         _log.warning("%s: found the config of an adapter without its weights; nothing is merged", directory)

@@ -1,4 +1,4 @@
-"""`bert_jax.json` in a model directory: what no file of transformers or sentence-transformers has a place for."""
+"""`bert_jax.json` in a model directory: settings that no file of transformers or sentence-transformers has."""
 
 import contextlib
 import dataclasses
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_record(directory: storage.Path, records: Mapping[str, Any]) -> None:
-    """Write the records of tasks, each a dataclass; without records, no file."""
+    """Write the records of tasks, which are dataclasses; if there are none, no file is written."""
     content = {name: dataclasses.asdict(record) for name, record in records.items()}
     if content:
         storage.write_atomically(directory / RECORD, json.dumps(content, indent=2).encode() + b"\n")
@@ -43,7 +43,7 @@ def read_records(directory: storage.PathLike, head: str | None = None) -> dict[s
 
 
 def task_of_model(directory: storage.PathLike, head: str, field: str) -> TaskEntry | None:
-    """Return the task of a model's head: the one whose record the model has, one without a record, or else the first.
+    """Return the task of a model's head: the one whose record it has, else one without a record, else the first.
 
     Args:
         directory: the model directory.
@@ -51,7 +51,7 @@ def task_of_model(directory: storage.PathLike, head: str, field: str) -> TaskEnt
         field: a field of `TaskEntry` whose keys are heads.
 
     Returns:
-        The task; None if none has the head, or if the one whose record the model has lacks it in `field`.
+        The task; None if `field` lacks the head in the tasks whose record the model has, or in all if it has none.
 
     Raises:
         InputError: the file of records is invalid.
@@ -63,7 +63,7 @@ def task_of_model(directory: storage.PathLike, head: str, field: str) -> TaskEnt
 
 
 def add_settings(model: "Model", stack: contextlib.ExitStack) -> "Model":
-    """Add what `bert_jax.json` records of a model with this head. Raises InputError when the file is invalid."""
+    """Add the records in `bert_jax.json` to a model with its saved head. Raises InputError when the file is invalid."""
     if model.head != model.saved_head:
         return model
     return model.with_settings(records=read_records(model.root, model.head))

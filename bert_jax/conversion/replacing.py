@@ -1,4 +1,4 @@
-"""Replacing a model directory by a new one: only files that this package writes into model directories are removed."""
+"""Replace a model directory by a new one: only files that this package writes into model directories are removed."""
 
 import re
 import secrets

@@ -26,10 +26,9 @@ def save_pretrained(
 ) -> None:
     """Write a model directory that Hugging Face transformers can load, completely or not at all.
 
-    A model of embeddings of any kind is written as a sentence-transformers model, one of zero-shot NER as a GLiNER,
-    with `gliner_config.json` in place of `config.json`. The float32
-    parameters of quantization-aware training are quantized. Transformers cannot load a quantized model; `convert`
-    dequantizes it.
+    An embedding model of any kind is written as a sentence-transformers model, and a zero-shot NER model as a GLiNER,
+    with `gliner_config.json` in place of `config.json`. The float32 parameters of quantization-aware training are
+    quantized. Transformers cannot load a quantized model; `convert` dequantizes it.
 
     Args:
         directory: a new or empty directory.
@@ -38,7 +37,7 @@ def save_pretrained(
         params: the canonical parameter tree of jax or numpy arrays.
         tokenizer: a tokenizer to save with the model.
         settings: settings to write into sentence-transformers' files; None = defaults.
-        overwrite: whether to replace an existing model directory, which has no other files in it.
+        overwrite: whether to replace an existing model directory; it must not have other files in it.
         dtype: dtype of the tensors in the file: float32, bfloat16 or float16.
         weights: format of the file: safetensors, or flax for Flax models of Hugging Face (transformers 4).
 
@@ -72,9 +71,9 @@ def save_description(
     tokenizer: SavesItself | None,
     settings: TextSettings,
 ) -> None:
-    """Write the files of `save_pretrained` except for the weights of the model, for weights in another format.
+    """Write all files of `save_pretrained` except for the model's weights, which the caller writes in another format.
 
-    The layers after the pooling of a sentence embedding model have their weights in folders of their own.
+    The layers after the pooling of a sentence embedding model are written with their weights, in their own folders.
     """
     tensors = state_dict_writing.stored_params(config, head, params, np.dtype(np.float32))
     write_checkpoint.write_directory(

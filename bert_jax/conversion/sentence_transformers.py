@@ -25,7 +25,7 @@ from bert_jax.model_files import sentence_transformers as tables
 if TYPE_CHECKING:
     from bert_jax.conversion import embedding_layers, torch_activations
     from bert_jax.model_files import multi_vector_encoders
-else:  # most models have no layers behind the Pooling, no activation, and one vector
+else:  # most models have no layers after the Pooling, no activation, and one vector
     embedding_layers = LazyModule("bert_jax.conversion.embedding_layers")
     torch_activations = LazyModule("bert_jax.conversion.torch_activations")
     multi_vector_encoders = LazyModule("bert_jax.model_files.multi_vector_encoders")
@@ -46,7 +46,7 @@ _ARGUMENTS: dict[str, tuple[FileKey, ...]] = dict.fromkeys(
 )
 _ARGUMENTS |= dict.fromkeys(("tokenizer_args", "processor_kwargs"), tables.TOKENIZER_ARGS)
 MODULE_PREFIX = "sentence_transformers.models."
-# Classes of Transformer modules in Python files of a directory, which are never run -> the family that has them.
+# Transformer classes in a model directory's own Python files, which are never run -> the family of these models.
 _OWN_TRANSFORMERS = {"custom_st.Transformer": "jina_embeddings_v3"}
 _KINDS = (
     "Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout", "MLMTransformer", "SpladePooling",

@@ -34,8 +34,8 @@ def write_layout(
     Args:
         directory: the directory.
         config: the architecture.
-        settings: prompts and the like.
-        late: whether the model has a vector for each token (a MultiVectorEncoder), not one for a text.
+        settings: the settings to write, such as prompts.
+        late: whether the model has a vector for each token (a MultiVectorEncoder), not one for each text.
 
     Returns:
         Number of an embedding layer -> the directory for its parameters.
@@ -80,7 +80,7 @@ def _write_modules(
     settings: TextSettings,
     model_type: str = "SentenceTransformer",
 ) -> None:
-    """Write the files of all kinds of models; `listed` are the directories of the modules and their classes."""
+    """Write the files that every kind of model has; `listed` has the directory and the class of each module."""
     modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(listed)]
     _write_json(directory / "modules.json", modules)
     own: dict[str, Any] = {} if settings.max_length is None else {"max_seq_length": settings.max_length}

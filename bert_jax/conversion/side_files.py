@@ -1,4 +1,4 @@
-"""Read the files beside a model's config and weights: settings of texts and vectors, and layers behind the encoder."""
+"""Read the files beside a model's config and weights: settings of texts and vectors, and layers after the encoder."""
 
 import contextlib
 from collections.abc import Callable
@@ -9,8 +9,7 @@ from bert_jax.conversion.file_names import RECORD
 from bert_jax.conversion.model_kinds import module_of, names_activation
 from bert_jax.head_names import GLINER_HEAD
 
-# Module -> whether a model has files that it reads, in the order in which they are read. Its `add_settings` adds what
-# they say.
+# Module -> whether a model has the files that the module reads with its `add_settings`. Files are read in this order.
 SIDE_FILES: dict[str, Callable[[Model], bool]] = {
     "apply_modules": lambda model: model.files.layout is not None,
     "bge_m3": lambda model: (
@@ -34,11 +33,11 @@ SIDE_FILES: dict[str, Callable[[Model], bool]] = {
 
 
 def read_side_files(model: Model, stack: contextlib.ExitStack) -> Model:
-    """Return a model with the settings and layers of further files; their tensors are added to its checkpoint's.
+    """Add the settings and layers of further files to a model, and the layers' tensors to its checkpoint.
 
     Args:
         model: the model.
-        stack: closes the files of the layers.
+        stack: exit stack that closes the files of the layers.
 
     Raises:
         InputError: a file is damaged, or asks for something that is not supported.

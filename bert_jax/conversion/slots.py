@@ -1,4 +1,4 @@
-"""The places of foreign tensors in the canonical parameter tree, by a family's table of tensor names."""
+"""The places of Hugging Face tensors in the canonical parameter tree, by a family's table of tensor names."""
 
 import dataclasses
 import functools
@@ -17,20 +17,20 @@ else:
 
 
 class Slot(NamedTuple):
-    """The place of a foreign tensor, or of a part of it, in the canonical tree."""
+    """The place of a Hugging Face tensor, or of a part of it, in the canonical tree."""
 
-    name: str  # name of the foreign tensor
+    name: str  # name of the Hugging Face tensor
     path: str  # path of the leaf in the canonical tree
     layer: int | None  # index on the leading axis of the leaf
     transpose: bool
     part: tuple[int, int]
-    blocks: int  # number of blocks of the foreign tensor; a block has all parts
-    shape: tuple[int, ...]  # shape of the whole foreign tensor
+    blocks: int  # number of blocks in the Hugging Face tensor, each with all parts
+    shape: tuple[int, ...]  # shape of the whole Hugging Face tensor
 
 
 # Head -> the head with the same parameters.
 _HEADS_ALIKE = {"sparse_embedding": "masked_lm"}
-# Placeholders in the names of layers' tensors: the field of BertConfig with their number, and what they count.
+# Placeholder in the tensor names of layers -> (the field of BertConfig with its count, the noun in messages).
 PLACEHOLDERS = {
     "layer": ("num_hidden_layers", "layers"),
     "group": ("num_hidden_groups", "groups of layers"),
@@ -47,7 +47,7 @@ def numbers_of(names: Names, tensor: str) -> dict[str, int]:
 @functools.lru_cache(maxsize=64)
 def _layer_pattern(entries: tuple[Entry, ...]) -> re.Pattern[str]:
     numbered = next(entry.theirs for entry in entries if "{" in entry.theirs)
-    words = re.split(r"\{(\w+)\}", numbered[: numbered.rindex("}") + 1])  # texts and placeholders in turn
+    words = re.split(r"\{(\w+)\}", numbered[: numbered.rindex("}") + 1])  # alternately texts and placeholders
     parts = (rf"(?P<{word}>\d{{1,6}})" if i % 2 else re.escape(word) for i, word in enumerate(words))
     return re.compile("".join(parts) + r"\.")
 
@@ -60,7 +60,7 @@ def slots(
     has_experts: tuple[bool, ...] = (),
     heads: int = 1,
 ) -> Iterator[Slot]:
-    """Yield a slot for each foreign tensor (or part of one) that the leaves of a canonical tree correspond to.
+    """Yield a slot for each Hugging Face tensor (or part of one) that holds parameters of a canonical tree.
 
     Args:
         names: the tensor names of the family.
@@ -71,7 +71,7 @@ def slots(
         heads: number of attention heads.
     """
     numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
-    head = head if "token_weights/kernel" not in shapes else ""  # a sparse encoder has no tensors of the masked-LM head
+    head = head if "token_weights/kernel" not in shapes else ""  # token weights replace the masked-LM head
     weights = dense(TOKEN_WEIGHTS, "token_weights")
     gliner = gliner_files.gliner_entries(shapes) if any(path.startswith("gliner/") for path in shapes) else ()
     encoder = (entry for part in names.encoder for entry in _numbered(part, shapes))
@@ -84,7 +84,7 @@ def slots(
         stacked = "{" in entry.theirs
         theirs = shape[1:] if stacked else shape
         theirs = theirs[::-1] if entry.transpose else theirs
-        # A scale for a whole parameter has no rows of heads.
+        # A quantized parameter's single scale has no rows for the heads.
         blocks = heads if entry.by_head and theirs[0] % heads == 0 else 1
         theirs = (theirs[0] * entry.part[1], *theirs[1:])
         for layer in range(entry.first_layer, shape[0]) if stacked else (None,):
@@ -106,7 +106,7 @@ _QUANTIZED = {
 
 
 def _quantized(entry: Entry) -> Iterator[Entry]:
-    """Yield an entry, and those of the arrays that a quantized parameter has in its place."""
+    """Yield an entry, and the entries of the arrays that replace its parameter in a quantized model."""
     yield entry
     if entry.theirs.endswith(".weight"):
         for name, ending in _QUANTIZED.items():
@@ -115,7 +115,7 @@ def _quantized(entry: Entry) -> Iterator[Entry]:
 
 
 def _numbered(entry: Entry, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
-    """Yield an entry; one with `{block}` once for each feed-forward block that the model has."""
+    """Yield an entry; if its name has `{block}`, once for each feed-forward block of the model."""
     if "{block}" not in entry.ours:
         yield entry
         return
@@ -136,6 +136,6 @@ def _embedding_layers(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Entry]:
         yield from norm(f"{theirs}norm", f"{ours}/layer_norm")
 
 
-TOKEN_WEIGHTS = "sparse_linear"  # name of BGE-M3's layer of weights of tokens
-# Prefix of the tensor names of such a module; its own file leaves it out.
+TOKEN_WEIGHTS = "sparse_linear"  # name of BGE-M3's layer for token weights
+# Prefix of the tensor names of a sentence-transformers module; the module's own file leaves it out.
 EMBEDDING_LAYER = "embedding_layers.{number}."

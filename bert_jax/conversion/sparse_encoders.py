@@ -9,7 +9,7 @@ from bert_jax.conversion.sentence_transformers import EmbeddingSettings, module_
 from bert_jax.errors import InputError
 from bert_jax.model_files import sentence_transformers as tables
 
-# Values of a SpladePooling -> the parts of our name for it.
+# Values in the config.json of a SpladePooling -> the parts of our name of the pooling.
 _STRATEGIES = {"max": "splade_max", "sum": "splade_sum"}
 _ACTIVATIONS = {"relu": "", "log1p_relu": "_log1p"}
 

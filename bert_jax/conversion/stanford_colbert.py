@@ -14,7 +14,7 @@ from bert_jax.model_files import multi_vector_encoders as tables
 
 
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
-    """Add the projection of a ColBERT model of its authors to the config, and give its tensor our name.
+    """Add the projection and settings of a ColBERT model in its authors' layout, and rename the projection's tensor.
 
     Raises:
         InputError: artifact.metadata is damaged.

@@ -33,7 +33,7 @@ _COMPUTED = ("encoder/inverse_frequencies",)
 
 
 def _part(values: np.ndarray, slot: Slot) -> np.ndarray:
-    """Return the part of a foreign tensor that a parameter holds; `_joined` is the inverse."""
+    """Return the part of a Hugging Face tensor that a parameter holds; `_joined` is the inverse."""
     index, count = slot.part
     if count == 1:
         return values
@@ -47,7 +47,7 @@ class Matched(NamedTuple):
     Attributes:
         tensors: the tensors of the files.
         parts: name of a tensor -> the parameters that it holds.
-        missing: name of a tensor that the files lack -> path of the parameter, which must be initialised.
+        missing: name of a tensor that the files lack -> path of the parameter to initialise.
         used: names of the tensors that the model uses.
     """
 
@@ -97,7 +97,7 @@ def read_params(model: Bert, matched: Matched, seed: int, where: storage.Path) -
     """Read the model's parameters, float32 if not quantized, and initialise missing ones with `seed`.
 
     Raises:
-        InputError: a tensor has another shape than the parameter, is not floating point, or is damaged.
+        InputError: a tensor's shape differs from the parameter's, or it is not floating point, or it is damaged.
     """
     # Parameters that no file has keep these values; zeros take memory only when they are written to.
     kinds = dtypes_of(model)
@@ -125,12 +125,12 @@ def checked_tensor(
 ) -> LazyTensor:
     """Check a tensor's shape and dtype; return it with its values checked and cast to `dtype` when it is read.
 
-    The tensor of a parameter of dtype `kind` float32 may be any floating point; a quantized one has its own dtype.
+    If the parameter's dtype `kind` is float32, the tensor may have any floating-point dtype; otherwise, only `kind`.
     """
     if 0 in tensor.shape and 0 not in slot.shape:
         raise InputError(
-            f"{where}: tensor {slot.name!r}: expected {list(slot.shape)}, found {list(tensor.shape)}, as where "
-            "DeepSpeed (ZeRO stage 3) keeps parameters in files of its own; run zero_to_fp32.py in the checkpoint's "
+            f"{where}: tensor {slot.name!r}: expected {list(slot.shape)}, found {list(tensor.shape)}, as when "
+            "DeepSpeed (ZeRO stage 3) stores the parameters in other files; run zero_to_fp32.py in the checkpoint's "
             "folder, and open its output"
         )
     if tensor.shape != slot.shape:

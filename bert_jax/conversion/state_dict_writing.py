@@ -37,7 +37,7 @@ def to_huggingface(config: BertConfig, head: str, params: Params) -> dict[str, n
 
 
 def stored_params(config: BertConfig, head: str, params: Params, dtype: np.dtype) -> Tensors:
-    """Convert parameters to a state dict of lazy tensors of `dtype`, each made when it is read.
+    """Convert parameters to a state dict of lazy tensors of `dtype`, each computed when it is read.
 
     Raises:
         InputError: the parameters do not fit config and head.
@@ -82,8 +82,7 @@ def _from_leaves(leaves: dict[str, Any], parts: list[Slot], dtype: np.dtype) -> 
 
 
 def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
-    """Return tensors as the family's files hold them: with buffers, such as sinusoidal positions, besides the
-    parameters, and in a bare encoder without the prefix of their names."""
+    """Return tensors as in the family's files: with buffers such as sinusoids, and without a bare encoder's prefix."""
     names = names_of(model)
     tensors |= {name: tensors[original] for name, original in untied_biases(model) if original in tensors}
     for name, values in buffers_of(model):
@@ -100,7 +99,7 @@ def _as_written(tensors: Tensors, model: Bert, dtype: np.dtype) -> Tensors:
 
 
 def _joined(views: list[np.ndarray], blocks: int) -> np.ndarray:
-    """Join the parts of a foreign tensor along its first axis, block by block."""
+    """Join the parts of a Hugging Face tensor along its first axis, block by block."""
     if len(views) == 1:
         return views[0]
     rest = views[0].shape[1:]

@@ -1,5 +1,7 @@
-"""Merge the adapter of a task that a model directory has for each of several tasks (Sturua et al. 2024,
-arXiv:2409.10173, section 4.3): inside the model's own tensors, or in folders as peft writes them."""
+"""Merge the adapter of one task into a model that has adapters for several tasks.
+
+They are in the model's own tensors (Sturua et al. 2024, arXiv:2409.10173, section 4.3), or in folders written by peft.
+"""
 
 import contextlib
 import dataclasses
@@ -26,14 +28,14 @@ _UPDATES = (".parametrizations.weight.0.lora_A", ".parametrizations.weight.0.lor
 
 @dataclasses.dataclass(frozen=True)
 class TaskAdapters:
-    """The adapters of a model directory.
+    """The task adapters of a model directory.
 
     Attributes:
         inside: the tasks of adapters in the model's own tensors, in their order there.
         folders: task -> folder of its adapter.
         instructions: task -> text to put before an input.
         truncate_dim: number of leading dimensions of a vector to keep, by `config.json`; None = all.
-        alpha: scale of the adapters inside, times their rank.
+        alpha: `lora_alpha` of the adapters inside: their scale times their rank.
         where: path of config.json.
     """
 
@@ -64,7 +66,7 @@ class TaskAdapters:
         if task is None and not named and settings.default_prompt in self.tasks:
             named = settings.default_prompt
         if named and named not in self.tasks:
-            found = did_you_mean(named, self.tasks) if self.tasks else "; the model has no adapters of tasks"
+            found = did_you_mean(named, self.tasks) if self.tasks else "; the model has no task adapters"
             raise InputError(f"{self.where.parent}: task {printable(repr(named), 60)} is not known{found}")
         if task is None and not named and self.tasks:
             _log.warning(
@@ -73,11 +75,11 @@ class TaskAdapters:
         return named
 
     def prompts(self, task: str) -> TaskPrompts:
-        """Return the prompts of the tasks, for a model with the adapter of one; "" = none."""
+        """Return the prompts of all tasks, and `task`, whose adapter is merged; "" = none."""
         return TaskPrompts(task, tuple(self.instructions.items()), self.truncate_dim)
 
     def merged(self, tensors: Tensors, task: str) -> Tensors:
-        """Return the model's tensors under plain names, with the adapter inside them for a task merged; "" = none.
+        """Merge the adapter of a task that is inside the tensors, if any, and give all tensors plain names.
 
         Raises:
             InputError: the tensors of an adapter do not fit the model's.
@@ -95,7 +97,7 @@ class TaskAdapters:
         return found
 
     def _updated(self, layer: str, weight: LazyTensor, a: LazyTensor, b: LazyTensor, task: str) -> LazyTensor:
-        """Return a weight with the update of a task: of a dense layer B @ A, and of an embedding A @ B."""
+        """Add the update of a task to a weight: B @ A to a dense layer's, A @ B to an embedding."""
         first, second = (a, b) if layer.endswith("_embeddings") else (b, a)
         index, shapes = self.inside.index(task), (first.shape, second.shape)
         fits = all(len(shape) == 3 and shape[0] == len(self.inside) for shape in shapes)
@@ -113,7 +115,7 @@ class TaskAdapters:
         return LazyTensor(weight.shape, np.dtype(np.float32), read)
 
     def merged_folder(self, tensors: Tensors, task: str, names: Names, stack: contextlib.ExitStack) -> Tensors:
-        """Return tensors by the family's names, with the adapter in the folder of a task merged; "" = none."""
+        """Merge the adapter in the folder of a task, if it has one, into tensors by the family's names."""
         if task not in self.folders:
             return tensors
         folder = self.folders[task]
@@ -123,7 +125,7 @@ class TaskAdapters:
 
 
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
-    """Add the prompts of tasks: that of the merged adapter's task is the default one."""
+    """Add the prompts of all tasks; the one of the merged adapter's task becomes the default."""
     of_tasks, settings = model.checkpoint.task_prompts, model.settings
     assert of_tasks is not None
     prompts = settings.prompts or of_tasks.prompts
@@ -138,9 +140,9 @@ def merge_adapter(
     """Merge the adapter of a task, and give the tensors the names of the family.
 
     Args:
-        stored: the model, with the names of its files.
+        stored: the model, whose tensors have their names in the files.
         task, settings: as for `TaskAdapters.chosen`.
-        stack: closes the file of the adapter.
+        stack: exit stack that closes the file of the adapter.
 
     Raises:
         InputError: there is no such task, or its adapter does not fit.
@@ -155,7 +157,7 @@ def merge_adapter(
 
 
 def find_adapters(hf: dict[str, Any], directory: storage.Path, where: storage.Path, has: bool) -> TaskAdapters:
-    """Find the adapters of tasks that a `config.json` names, or folders in the directory that hold one each.
+    """Find the task adapters that a `config.json` names, or else the folders in the directory that hold one each.
 
     Args:
         hf: the content of config.json.
@@ -185,7 +187,7 @@ def find_adapters(hf: dict[str, Any], directory: storage.Path, where: storage.Pa
 
 
 def _folders(directory: storage.Path) -> dict[str, storage.Path]:
-    """Return task -> folder of its adapter; `retrieval_query` holds that of the task `retrieval.query`."""
+    """Return task -> folder of its adapter; the folder of the task `retrieval.query` is `retrieval_query`."""
     found = {}
     for folder in sorted(directory.iterdir(), key=str):
         if folder.is_dir() and is_adapter(folder):

@@ -77,7 +77,7 @@ def canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tens
 
 
 def unknown_layer_tensor(names: Names, tensors: Iterable[str]) -> str | None:
-    """Return a tensor of a layer that a table of names does not have, such as relative positions; None = no such."""
+    """Return a tensor of a layer, such as relative positions, that a table of names lacks; None = there is none."""
     known = {re.sub(r"\{\w+\}", "0", entry.theirs).removeprefix(names.prefix) for entry in names.encoder}
     for name in tensors:
         plain = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)).removeprefix(names.prefix)

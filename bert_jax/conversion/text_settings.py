@@ -41,7 +41,7 @@ class TextSettings:
         default_prompt: name of the prompt that is used if a call names none; "" = none.
         include_prompt: whether the tokens of a prompt are pooled too.
         lowercase: whether texts are lower-cased before tokenization.
-        max_length: most tokens in an input; None = not set.
+        max_length: maximum number of tokens in an input; None = not set.
         similarity: one of `SIMILARITIES`, or of `MULTI_VECTOR_SIMILARITIES`.
         truncate_dim: number of leading dimensions of a vector to keep; None = all.
         max_active_dims: number of greatest weights of a sparse vector to keep; None = all.
@@ -49,9 +49,9 @@ class TextSettings:
         cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
         activation: activation of a cross-encoder's logits: one of `bert_jax.config.values.LAYER_ACTIVATIONS` or
             `softmax`; "" = not set.
-        added_tokens: special tokens that the tokenizer gets if it lacks them, those of a GLiNER's prompts.
+        added_tokens: special tokens of a GLiNER's prompts, which are added to a tokenizer that lacks them.
         task: the task whose adapter the parameters have, of a model with adapters for several; "" = none.
-        records: what `bert_jax.json` says of the task of the model, by key (`bert_jax.tasks.Record`).
+        records: the records of tasks in `bert_jax.json`, by key (`bert_jax.tasks.Record`).
     """
 
     prompts: tuple[tuple[str, str], ...] = ()
@@ -125,7 +125,7 @@ class TextSettings:
         return self.records[name]
 
     def dimension(self, truncate_dim: int | None = None) -> int | None:
-        """Return the number of dimensions to keep: `truncate_dim`, else the model's. Raises InputError below 1."""
+        """Return the number of dimensions to keep: `truncate_dim`, else the model's. Raises InputError if below 1."""
         if truncate_dim is None:
             return self.truncate_dim
         if not isinstance(truncate_dim, int) or isinstance(truncate_dim, bool) or truncate_dim < 1:
@@ -133,7 +133,7 @@ class TextSettings:
         return truncate_dim
 
     def longest(self, positions: int, tokenizer: Any) -> int:
-        """Return the most tokens in an input: from these settings, else from the tokenizer, at most `positions`."""
+        """Return the maximum number of tokens in an input: as set here, else by the tokenizer, at most `positions`."""
         said = self.max_length or getattr(tokenizer, "max_length", None)
         return min(said or positions, positions)
 

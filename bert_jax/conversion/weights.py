@@ -37,7 +37,7 @@ class Weights:
         where: the file to name in messages.
         format: "safetensors", "torch", "tf1" or "flax".
         tensors: lazy tensors by PyTorch's names.
-        ignored: names in the file of variables that are no parameters, such as optimizer state.
+        ignored: names of variables in the file that are not parameters, such as optimizer state.
     """
 
     where: storage.Path
@@ -53,7 +53,7 @@ class _Format:
     Attributes:
         name: name of the file in a directory; the index of shards is `NAME.index.json`.
         module: the module of `formats/` that reads it.
-        has_own_names: whether `renamed` of the reader gives the tensors of all shards PyTorch's names.
+        has_own_names: whether the files have other names than PyTorch's, so that the reader has a `renamed`.
     """
 
     name: str
@@ -62,7 +62,7 @@ class _Format:
 
     @property
     def reader(self) -> Any:
-        """Return the module, which is imported here: `open_tensors` opens a file, `begins` knows its first bytes."""
+        """Import and return the module: `open_tensors` opens a file, and `begins` recognises its first bytes."""
         return importlib.import_module(f"bert_jax.conversion.formats.{self.module}")
 
     def renamed(self, tensors: Tensors) -> Tensors:
@@ -147,7 +147,7 @@ def _opened(format_name: str, where: storage.Path) -> Iterator[Weights]:
 
 
 def _open_file(format_name: str, stack: contextlib.ExitStack, path: storage.Path) -> Tensors:
-    """Open a file of weights, by its content if it is in another format."""
+    """Open a file of weights; its content decides the format, whatever its name."""
     return stack.enter_context(WEIGHT_FORMATS[_by_content(path, format_name)].reader.open_tensors(path))
 
 

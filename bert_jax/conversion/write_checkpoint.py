@@ -69,7 +69,7 @@ def write_directory(
     generation: dict[str, Any] | None = None,
 ) -> None:
     if model.head == "sparse_embedding" and model.config.pooling == "lexical":
-        raise InputError(f"{directory}: expected another model to write, found weights of tokens of BGE-M3")
+        raise InputError(f"{directory}: expected a model that can be saved, found BGE-M3's token weights")
     architecture = FAMILIES[model.config.family].names.architecture_of(model.head)
     described = model.config.to_hf(architecture or "") | {"dtype": dtype}
     for key in ACTIVATION_KEYS:  # the activation of the settings replaces that of the source

@@ -13,7 +13,7 @@ ADAPTER: tuple[FileKey, ...] = (
              "arXiv:2312.03732)"),
     honoured("rank_pattern", "ranks of some layers"),
     honoured("alpha_pattern", "lora_alpha of some layers"),
-    honoured("fan_in_fan_out", "whether weights are stored transposed, which those of these families are not"),
+    honoured("fan_in_fan_out", "whether weights are stored transposed; those of these families are not"),
     honoured("bias", "which biases were trained; those in the file replace the base model's"),
     honoured("modules_to_save", "layers that the file contains in full"),
     *(harmless(name, "layers with an update; the tensors in the file show them") for name in (

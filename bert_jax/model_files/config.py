@@ -24,7 +24,7 @@ SHARED_BY_FAMILIES: tuple[FileKey, ...] = (
     refused("add_cross_attention", "decoders are not supported", False),
     refused("is_encoder_decoder", "encoder-decoders are not supported", False),
     refused("pruned_heads", "pruned heads are not supported", {}, []),
-    honoured("quantization_config", "how `bert-jax quantize` has quantized the weights; others are refused"),
+    honoured("quantization_config", "how `bert-jax quantize` has quantized the weights; other methods are refused"),
     refused("per_layer_config", "layers of different shapes are not supported", {}),
     refused("position_embedding_type", "other position embeddings are not supported", "absolute"),
     refused("rope_scaling", "scaled rotary positions are not supported", {}),
@@ -42,7 +42,7 @@ NOT_CARRIED = (
     "auto_map",
     "quantization_config",
 )
-# Keys of models that are no family here, which change their outputs.
+# Keys that change the outputs of models whose family is not supported.
 OF_OTHER_MODELS = (
     "attention_multiplier", "attn_logit_softcapping", "embedding_multiplier", "final_logit_softcapping", "logit_scale",
     "max_window_layers", "partial_rotary_factor", "qk_norm", "query_pre_attn_scalar", "residual_multiplier",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from bert_jax.errors import InputError, logger, printable
 
 # Keys that most files have and that change no output: versions, paths, dtypes, devices, implementations, defaults of
-# calls, ids that the tokenizer's files say, and what TensorFlow's BERT wrote.
+# calls, ids that are also in the tokenizer's files, and keys that TensorFlow's BERT wrote.
 USUAL_KEYS = frozenset((
     "__version__", "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_from_model_config",
     "_name_or_path", "_num_labels", "adapters", "attn_implementation", "auto_map", "bos_token_id",
@@ -22,9 +22,9 @@ USUAL_KEYS = frozenset((
     "vocab_file",
 ))  # fmt: skip
 _EMPTY: tuple[Any, ...] = (None, False, "", [], {}, 0)  # values of unread keys that are not reported
-_ALIKE = 0.86  # `difflib` ratio above which a name is that of a key, misspelt
-_MAX_COMPARED = 100  # most unread keys whose names are compared with those of the table
-_MAX_VALUE = 60  # most characters of a value in a message
+_ALIKE = 0.86  # `difflib` ratio above which a name counts as a misspelt key
+_MAX_COMPARED = 100  # maximum number of unread keys that are compared with the table
+_MAX_VALUE = 60  # maximum number of characters of a value in a message
 _log = logger(__name__)
 _reported: set[tuple[str, str]] = set()
 
@@ -36,8 +36,8 @@ class FileKey:
     Attributes:
         name: the key.
         fate: `honoured`: the key is applied. `refused`: the key affects the outputs and is not supported, so that a
-            value outside `defaults` is an error. `harmless`: the key has no effect in this file, and its name is that
-            of a key that has one elsewhere, or like it.
+            value outside `defaults` is an error. `harmless`: the key has no effect in this file, though a key of
+            the same or a similar name has an effect elsewhere.
         says: meaning of the key, or reason of its treatment; a phrase without a full stop.
         defaults: the accepted values of a refused key.
     """
@@ -85,8 +85,8 @@ def check_keys(
         content: the file's JSON object.
         table: the keys of the file.
         where: the file, for messages.
-        others: names that change the outputs of other models; it is not iterated if all keys are known. Unread keys
-            cause a warning only if they have one of these names, or one like a key of the table. None = always.
+        others: names of keys that change the outputs of other models; not iterated if all keys are known. An unread
+            key causes a warning only if it has one of these names, or one like a key of the table; None = always.
 
     Raises:
         InputError: a refused key has a value that is not accepted.

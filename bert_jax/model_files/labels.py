@@ -6,7 +6,7 @@ from typing import Any
 from bert_jax.errors import InputError, logger, printable
 
 MOST_CLASSES = 1_000_000
-_MAX_VALUE = 80  # most characters of a value in a message
+_MAX_VALUE = 80  # maximum number of characters of a value in a message
 _log = logger(__name__)
 
 
@@ -83,7 +83,7 @@ def _check_agree(names: tuple[str, ...], numbers: dict[str, int] | None, where: 
         if name not in ours:
             strangers.append(name)
         elif number >= len(names) or names[number] != name:
-            raise InputError(f"label2id: expected {ours[name]} for {_shown(name)} as id2label, found {number}")
+            raise InputError(f"label2id: expected {ours[name]} for {_shown(name)} as in id2label, found {number}")
     if strangers and numbers and not _is_generic(numbers):
         _log.warning("%s: label2id has class %s, which id2label lacks; id2label is used", where, _shown(strangers[0]))
 

@@ -16,7 +16,7 @@ MODULES = (
              "Jina Embeddings v3; others are refused"),
     honoured("path", "directory of the module"),
     harmless("idx", "modules are in the order of the list"),
-    refused("kwargs", "arguments of each call of the module", [], {}, ["task"], ["task", "truncate_dim"]),
+    refused("kwargs", "other call arguments are not supported", [], {}, ["task"], ["task", "truncate_dim"]),
 )  # fmt: skip
 # In the directory of the Transformer; also named sentence_roberta_config.json and the like.
 SENTENCE_BERT_CONFIG = (
@@ -27,11 +27,11 @@ SENTENCE_BERT_CONFIG = (
             *({"text": {"method": "forward", "method_output_name": output}} for output, _ in _TASKS.values())),
     refused("module_output_name", "other outputs of the Transformer are not "
             "supported", *(name for _, name in _TASKS.values())),
-    refused("processing_kwargs", "arguments of each call of the tokenizer", {}),
-    refused("query_length", "a different length limit of queries"),
-    refused("document_length", "a different length limit of documents"),
-    refused("query_expansion", "tokens that multi-vector models add to queries"),
-    refused("tokenizer_name_or_path", "a tokenizer in another directory"),
+    refused("processing_kwargs", "call arguments of the tokenizer are not supported", {}),
+    refused("query_length", "only multi-vector models have a length limit of queries"),
+    refused("document_length", "only multi-vector models have a length limit of documents"),
+    refused("query_expansion", "only multi-vector models add tokens to queries"),
+    refused("tokenizer_name_or_path", "a tokenizer in another directory is not supported"),
     honoured("model_args", "arguments of the Transformer; see the table of `model_args`"),
     honoured("model_kwargs", "another name of model_args"),
     honoured("config_args", "arguments of the config; see the table of `model_args`"),
@@ -45,19 +45,19 @@ MODEL_ARGS = (
 )
 TOKENIZER_ARGS = (
     honoured("model_max_length", "maximum number of tokens in an input; takes precedence over max_seq_length"),
-    refused("do_lower_case", "a setting that differs from the tokenizer's own files"),
+    refused("do_lower_case", "a setting other than in the tokenizer's files is not supported"),
     refused("padding_side", "padding on the left is not supported", "right"),
     refused("truncation_side", "truncation on the left is not supported here", "right"),
 )
 POOLING = (
     honoured("pooling_mode", "cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken, or several, whose vectors "
              "are concatenated"),
-    honoured("pooling_mode_cls_token", "older name of cls"),
-    honoured("pooling_mode_max_tokens", "older name of max"),
-    honoured("pooling_mode_mean_tokens", "older name of mean"),
-    honoured("pooling_mode_mean_sqrt_len_tokens", "older name of mean_sqrt_len_tokens"),
-    honoured("pooling_mode_weightedmean_tokens", "older name of weightedmean"),
-    honoured("pooling_mode_lasttoken", "older name of lasttoken"),
+    honoured("pooling_mode_cls_token", "older form of pooling_mode cls"),
+    honoured("pooling_mode_max_tokens", "older form of pooling_mode max"),
+    honoured("pooling_mode_mean_tokens", "older form of pooling_mode mean"),
+    honoured("pooling_mode_mean_sqrt_len_tokens", "older form of pooling_mode mean_sqrt_len_tokens"),
+    honoured("pooling_mode_weightedmean_tokens", "older form of pooling_mode weightedmean"),
+    honoured("pooling_mode_lasttoken", "older form of pooling_mode lasttoken"),
     honoured("include_prompt", "whether the tokens of a prompt are also pooled"),
     honoured("embedding_dimension", "width of the token vectors; must agree with config.json"),
     honoured("word_embedding_dimension", "older name of embedding_dimension"),
@@ -70,7 +70,7 @@ SPLADE_POOLING = (
     harmless("chunk_size", "affects only memory"),
 )
 DENSE = (
-    honoured("in_features", "width of the input; must agree with the module before"),
+    honoured("in_features", "width of the input; must agree with the previous module"),
     honoured("out_features", "width of the output"),
     honoured("bias", "whether there is a bias"),
     honoured("activation_function", "class of torch.nn without arguments; default: tanh"),
@@ -82,7 +82,7 @@ NORMALIZE = (
     refused("module_input_name", "other inputs are not supported", _VECTOR),
     refused("module_output_name", "other outputs are not supported", _VECTOR),
 )
-LAYER_NORM = (honoured("dimension", "width; must agree with the module before"),)
+LAYER_NORM = (honoured("dimension", "width; must agree with the previous module"),)
 DROPOUT = (honoured("dropout", "dropout rate"),)
 CONFIG_SENTENCE_TRANSFORMERS = (
     honoured(

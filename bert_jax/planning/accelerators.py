@@ -1,12 +1,12 @@
-"""Peaks in int8, and Google Cloud's accelerator types as topologies: `v5litepod-16` is the slice `v5e:4x4`."""
+"""int8 peaks of chips, and topologies of Google Cloud's accelerator types: `v5litepod-16` is the slice `v5e:4x4`."""
 
 import itertools
 import re
 
 from bert_jax.errors import InputError, did_you_mean
 
-# Name before the number -> (generation, units per chip, dimensions of a slice, chips of the largest slice). The number
-# counts TensorCores (two per chip) or chips; docs.cloud.google.com/tpu/docs/{v2,...}.
+# Accelerator type without its number -> (generation, units per chip, dimensions of a slice, most chips of a slice). The
+# number counts units: TensorCores (two per chip) or chips; docs.cloud.google.com/tpu/docs/{v2,...}.
 _ACCELERATORS = {
     "v2": ("v2", 2, 2, 256),
     "v3": ("v3", 2, 2, 1024),
@@ -29,7 +29,7 @@ _GKE = {
 # planned at their bfloat16 peak.
 INT8_TOPS = {"v5e": 393.0, "v6e": 1836.0}
 _WITHIN_A_CUBE = {4: (2, 2, 1), 8: (2, 2, 2), 16: (2, 2, 4), 32: (2, 4, 4)}  # chips -> shape, in three dimensions
-_CUBE = 64  # chips: larger slices of three dimensions are made of cubes of 4 x 4 x 4
+_CUBE = 64  # chips in a cube of 4 x 4 x 4, of which larger three-dimensional slices are made
 
 
 def topology_of(name: str) -> str:

@@ -4,8 +4,8 @@ import math
 
 from bert_jax.planning.plan import Plan, StagePlan
 
-_ROOMY = 0.45  # fraction of memory in use below which twice the batch may fit
-_WAITING = 0.2  # fraction of a step spent on exposed communication above which advice is given
+_ROOMY = 0.45  # if less than this fraction of memory is in use, twice the batch may fit
+_WAITING = 0.2  # if exposed communication takes more than this fraction of a step, advice is given
 
 
 def advise(plan: Plan) -> list[str]:
@@ -34,7 +34,7 @@ def _of_stage(plan: Plan, stage: StagePlan) -> list[str]:
     assert stage.seconds is not None
     sentences = []
     if plan.remat == "none" and stage.seconds.bound_by == "memory":
-        sentences.append(f"{what} is bound by memory bandwidth: --config.remat=dots computes more and moves less")
+        sentences.append(f"{what} is bound by memory bandwidth: --config.remat=dots moves less data")
     if stage.seconds.exposed > _WAITING * stage.seconds.step:
         smaller = "a smaller mesh.tensor, or " if plan.mesh["tensor"] > 1 else ""
         sentences.append(
@@ -56,7 +56,7 @@ def _hopeless(plan: Plan, stage: StagePlan, what: str) -> str:
     """Return advice for a stage that does not fit even with full sharding, remat and micro-batches."""
     chip = plan.topology.chip
     state, peak = (f"{size / 2**30:,.1f} of {chip.hbm_gib:g} GiB" for size in (stage.state_bytes, stage.peak_bytes))
-    problem = f"{what} fits no slice like {plan.topology.name}"
+    problem = f"{what} does not fit a slice like {plan.topology.name}"
     if stage.state_bytes > 0.9 * chip.hbm_gib * 2**30:
         times = math.ceil(stage.state_bytes / (0.5 * chip.hbm_gib * 2**30))
         return (f"{problem}: parameters and optimizer state alone take {state} on each device; it needs {times} times "

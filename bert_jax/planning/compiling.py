@@ -96,7 +96,7 @@ def _compile(lowered: Any, mesh_shape: dict[str, int], topology: Slice) -> Compi
 
 
 def asked_for(error: str) -> int:
-    """Parse the bytes in an error such as `HLO temporaries (80.92G) exceeds available HBM` or `Used 20.09G of ...`."""
+    """Return the bytes in an error such as `HLO temporaries (80.92G) exceeds available HBM` or `Used 20.09G of ...`."""
     match = re.search(r"\(([\d.]+)([KMGT])\) exceeds|Used ([\d.]+)([KMGT]) of", error)
     if not match:
         return 0

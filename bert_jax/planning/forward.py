@@ -1,4 +1,4 @@
-"""Plan forward passes on a slice: bfloat16 beside quantized modes, at the roofline of `bert_jax.planning.plan`."""
+"""Plan forward passes on a slice, in bfloat16 and quantized modes, by the roofline of `bert_jax.planning.plan`."""
 
 import dataclasses
 import functools
@@ -35,10 +35,10 @@ class ForwardPlan:
         peak_bytes: peak memory.
         fits: whether the pass fits in the device's memory.
         flops: FLOPs of all matrix products, over all devices.
-        int8_flops: those among them that multiply int8 by int8.
+        int8_flops: FLOPs of those matrix products that multiply int8 by int8.
         hbm_bytes: bytes read from and written to HBM.
-        compute: seconds of the matrix products at the peaks.
-        memory: seconds of `hbm_bytes` at the bandwidth.
+        compute: seconds of the matrix products at peak FLOP/s.
+        memory: seconds to move `hbm_bytes` at HBM bandwidth.
     """
 
     mode: str
@@ -55,7 +55,7 @@ class ForwardPlan:
 
     @property
     def seconds(self) -> float:
-        """Return the bound of the whole pass."""
+        """Return the lower bound of the time of the pass."""
         return max(self.compute, self.memory)
 
     @property
@@ -87,7 +87,7 @@ def plan_forward(
         texts: texts in a batch, over all devices.
         length: tokens per text.
         modes: modes to plan.
-        say: function that is called with messages of progress.
+        say: function that is called with progress messages.
 
     Raises:
         InputError: the batch cannot be divided over the devices, or the texts are longer than the model's positions.
@@ -106,7 +106,7 @@ def plan_forward(
         say(f"compiling {texts} x {length} in {mode} for {topology.name}")
         quantization = None if mode == "bfloat16" else Quantization(mode)
         model = Bert(config.replace(quantization=quantization), head, Compute("bfloat16", platform="tpu"))
-        shapes = model.abstract_params()  # computed outside of the mesh, whose devices hold no arrays
+        shapes = model.abstract_params()  # computed outside of the mesh, whose devices cannot hold arrays
         with jax.set_mesh(mesh):
             plans.append(_plan(model, shapes, mode, topology, texts, length, mesh))
     return plans
@@ -140,7 +140,7 @@ def _plan(model: Bert, shapes: Params, mode: str, topology: Slice, texts: int, l
 
 
 def _int8_flops(model: Bert, shapes: Params, tokens: int) -> float:
-    """Return the FLOPs of the products of int8 by int8: those of quantized kernels that read every token."""
+    """Return the FLOPs of int8 x int8 products: those of the quantized kernels that are applied to every token."""
     quantization = model.config.quantization
     if quantization is None or quantization.inputs == "float" or quantization.kernels != "int8":
         return 0.0

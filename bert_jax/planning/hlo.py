@@ -61,7 +61,7 @@ class Instruction:
 
     @property
     def results(self) -> tuple[Array, ...]:
-        """Return the arrays that the instruction produces; a `-start` also lists its operand and its context."""
+        """Return the arrays that the instruction produces, without the operand and context that a `-start` lists."""
         if self.opcode == "copy-start":
             return self.arrays[:1]
         if self.opcode == "all-reduce-start" or not self.opcode.endswith("-start"):
@@ -74,7 +74,7 @@ class Instruction:
         return tuple(name for group in _CALLED.findall(self.rest) for name in re.findall(r"%([\w.-]+)", group))
 
     def attribute(self, pattern: str) -> str | None:
-        """Return the first group of a pattern in the attributes, or None."""
+        """Return the first group of the pattern's match in the attributes; None without a match."""
         match = re.search(pattern, self.rest)
         return match.group(1) if match else None
 
@@ -142,7 +142,7 @@ class HloModule:
                     yield from self._scheduled(called, times * trips)
 
     def _trips(self, loop: Instruction) -> int:
-        """Return the trip count of a loop up to a constant, such as those of `jax.lax.scan` and of XLA itself."""
+        """Return the trip count of a loop with a constant limit, such as those of `jax.lax.scan` and of XLA itself."""
         if known := loop.attribute(r"known_trip_count\W+n\W+(\d+)"):
             return int(known)
         condition = loop.attribute(r"condition=%([\w.-]+)") or ""
@@ -196,7 +196,7 @@ class HloModule:
         size = sum(array.num_bytes for array in part.results)
         if kind == "reduce-scatter":
             size *= devices
-        # A fusion of an all-reduce with the slice that a device keeps runs as a reduce-scatter.
+        # An all-reduce fused with the slicing of the part that a device keeps runs as a reduce-scatter.
         if part.opcode == "all-reduce" and any("all-reduce-scatter" in name for name in instructions[index].called):
             kind = "reduce-scatter"
         return Collective(kind, axes, devices, size, times, self._hidden(instructions, index))
@@ -213,7 +213,7 @@ class HloModule:
             if takes and instruction.opcode in ("get-tuple-element", "bitcast", "tuple", "copy"):
                 waiting.add(instruction.name)
             elif takes:
-                # A fusion that continues the collective while it computes is work itself.
+                # A fusion that continues the collective while it computes counts as work.
                 return instruction.opcode == "fusion" and "AsyncCollectiveDone" not in self._targets(instruction)
             elif instruction.opcode in _WORK:
                 return True
@@ -268,7 +268,7 @@ class HloModule:
 
 
 class _Inside:
-    """The instructions of a fusion, to count the bytes that they read of operands and write of results."""
+    """The instructions of a fusion, to count the bytes that they read from operands and write to results."""
 
     def __init__(self, module: HloModule, instructions: Sequence[Instruction]):
         self._module = module
@@ -280,7 +280,7 @@ class _Inside:
 
     @classmethod
     def alone(cls, module: HloModule, instruction: Instruction, operands: Sequence[tuple[Array, ...]]) -> Self:
-        """Make a fusion of one instruction."""
+        """Wrap one instruction as a fusion."""
         parameters = [
             Instruction(name, arrays, "parameter", f"{number})", False)
             for number, (name, arrays) in enumerate(zip(instruction.operands, operands, strict=True))
@@ -288,7 +288,7 @@ class _Inside:
         return cls(module, [*parameters, dataclasses.replace(instruction, is_root=True)])
 
     def taken(self, number: int) -> int:
-        """Return the bytes read of an operand; if only slices of it are used, the bytes of the slices."""
+        """Return the bytes read from operand `number`; if only slices of it are used, the bytes of the slices."""
         parameters = (i for i in self._instructions if i.opcode == "parameter" and i.rest.startswith(f"{number})"))
         return self._read(next(parameters))
 
@@ -323,7 +323,7 @@ class _Inside:
         return instruction
 
     def _forwards(self, instruction: Instruction) -> bool:
-        """Return whether an instruction only changes the layout of its operand; inside a fusion nothing is copied."""
+        """Return whether an instruction only changes its operand's layout, which moves no data inside a fusion."""
         if instruction.opcode != "fusion":
             return instruction.opcode in ("bitcast", "copy")
         inner = self._module.computations[instruction.called[0]]

@@ -40,7 +40,7 @@ class Seconds:
 
     @property
     def step(self) -> float:
-        """Return the bound of the whole step."""
+        """Return the lower bound of the time of the step."""
         return max(self.compute, self.memory, self.hidden) + self.exposed
 
     @property
@@ -127,7 +127,7 @@ def plan(recipe: recipes.Recipe, topology: Slice, say: Callable[[str], None] = l
     Args:
         recipe: a recipe, not yet resolved.
         topology: a slice of `find_slice`.
-        say: function that is called with messages of progress.
+        say: function that is called with progress messages.
 
     Raises:
         InputError: the recipe is invalid, or its batch, heads or parameters cannot be divided over the slice.
@@ -168,7 +168,7 @@ def for_tpu(abstract_task: AbstractTask) -> AbstractTask:
 
 
 def _on_tpu(part: Any) -> Any:
-    """Return a model, or a task with its models, that targets TPU; a task may wrap another."""
+    """Return a copy of a model, or of a task and its models, that targets TPU; a task may wrap another task."""
     if hasattr(part, "compute"):
         return dataclasses.replace(part, compute=dataclasses.replace(part.compute, platform="tpu"))
     names = {field.name for field in dataclasses.fields(part)} & {"model", "task", "teacher"}

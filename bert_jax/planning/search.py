@@ -11,7 +11,7 @@ from bert_jax.planning.plan import StagePlan, plan
 from bert_jax.planning.slices import Slice
 
 _FIRST = 8  # sequences per device in the first trial
-_MOST = 4096  # most sequences per device
+_MOST = 4096  # maximum number of sequences per device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +51,15 @@ class FoundPlan:
 
 
 def search(recipe: recipes.Recipe, topology: Slice, say: Callable[[str], None] = lambda _: None) -> Iterator[FoundPlan]:
-    """Find the largest batch for each mesh and rematerialisation, for the stage of the recipe with the most steps.
+    """Find the largest batch for each mesh and rematerialisation, in the recipe's stage with the most steps.
 
     Args:
         recipe: a pretraining recipe, not yet resolved; its mesh, remat, batch sizes and accumulation are replaced.
         topology: a slice of `find_slice`.
-        say: function that is called with messages of progress.
+        say: function that is called with progress messages.
 
     Raises:
-        InputError: the recipe is invalid, or not of pretraining.
+        InputError: the recipe is invalid, or not for pretraining.
     """
     if not recipes.is_pretraining(recipe):
         raise InputError(f"--search: expected a pretraining recipe, found one of {recipe.task}")

@@ -29,7 +29,7 @@ class Chip:
         hbm_bandwidth: HBM bandwidth in bytes/s.
         link_bandwidth: bandwidth of one link to a neighbouring chip in one direction, in bytes/s.
         network_bandwidth: bandwidth between slices in bytes/s; 0 if slices cannot be combined.
-        options: options with which libtpu describes the chip as on real machines.
+        options: libtpu's options for a description of the chip as on real machines.
     """
 
     dimensions: int
@@ -52,7 +52,7 @@ CHIPS = {
     "v6e": Chip(2, 32, 1.6e12, 9e10, 1.25e10),
     "tpu7x": Chip(3, 96, 3.69e12, 5e10, 6.25e9),
 }
-_HOST = (2, 2, 1)  # chips of a host, in libtpu's default
+_HOST = (2, 2, 1)  # shape of a host's chips, libtpu's default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,13 +122,13 @@ def find_slice(name: str, num_slices: int = 1) -> Slice:
 
 
 def _next_size(size: int, dimensions: int) -> int:
-    """Round a side up to a size of a slice: a power of 2 in two dimensions, a multiple of 4 in three."""
+    """Round a slice's side up to a valid size: a power of 2 in two dimensions, a multiple of 4 in three."""
     return 2 ** math.ceil(math.log2(size)) if dimensions == 2 else 4 * math.ceil(size / 4)
 
 
 @contextlib.contextmanager
 def _compiler() -> Iterator[None]:
-    """Have libtpu, if it is loaded in the block, compile without looking for the TPU that it expects around it."""
+    """Let libtpu, if it is loaded in the block, compile without looking for a TPU on this machine."""
     lines = [line for line in importlib.metadata.requires("jax") or () if re.match(r"libtpu\b.*extra == .tpu", line)]
     version = re.search(r"==\s*([\d.]+\d)", lines[0]) if lines else None
     installed = importlib.metadata.version("libtpu") if importlib.util.find_spec("libtpu") else None
@@ -137,6 +137,6 @@ def _compiler() -> Iterator[None]:
         raise InputError(f"planning needs the TPU compiler, {expected}; found {installed or 'none'}: "
                          f"pip install 'jax[tpu]=={jax.__version__}'")  # fmt: skip
     without_tpu = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
-    beside_a_run = {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # a run on this machine may hold libtpu already
+    beside_a_run = {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # a run on this machine may have loaded libtpu already
     with compilers.larger_stacks(), default_environment(without_tpu | beside_a_run):
         yield

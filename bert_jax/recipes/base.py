@@ -25,15 +25,15 @@ class Key:
     """The definition of a recipe key.
 
     Attributes:
-        default: the value where no recipe sets the key; its type is the key's type. A type means "not set".
+        default: the value if no recipe sets the key, whose type is the key's type; or a type alone for "not set".
         meaning: a description of one line.
         choices: the allowed values; () = any value of the type.
         least: the smallest allowed value (inclusive), None = no limit.
         above: the exclusive lower limit, None = no limit.
         below: the exclusive upper limit, None = no limit.
-        may_change: what a change does to a resumed run; "" = it must not change, as it makes another run.
-        synonyms: names of other libraries for it, separated by spaces, for hints; `-` is written as `_`.
-        former: the dotted name that it has in the config.json of older runs; "" = the same.
+        may_change: what a change does to a resumed run; "" = the key must not change, as the run would be another one.
+        synonyms: the key's names in other libraries, separated by spaces, for hints; `-` is written as `_`.
+        former: the key's dotted name in the config.json of older runs; "" = the same.
     """
 
     default: Any
@@ -82,17 +82,17 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class ModelUse:
-    """How a task's models are used, as Python code for their cards.
+    """How a task's models are used, as Python code for model cards.
 
     Attributes:
         tag: the hub's name of the task (`pipeline_tag`); "" = none.
         pipeline: name of the pipeline; "" = the model itself is called.
         arguments: arguments of a call of the pipeline; `{mask}` stands for the mask token.
-        inputs: inputs of a call of the model; `{tokenizer}` and `{options}` stand for a tokenizer and the last
+        inputs: inputs of a call of the model; `{tokenizer}` stands for a tokenizer, and `{options}` for further
             arguments of its call.
         torch_import: the import of the library that runs such models in PyTorch; `{class}` stands for a class of
             transformers.
-        torch_lines: the lines that run one in PyTorch, of the directory `folder`; `{inputs}` stands for `inputs`.
+        torch_lines: the lines that run the model of directory `folder` in PyTorch; `{inputs}` stands for `inputs`.
     """
 
     tag: str = ""
@@ -108,24 +108,24 @@ class ModelUse:
 
 @dataclasses.dataclass(frozen=True)
 class TaskRecipe:
-    """The recipe of a task: its keys, and the functions that read a recipe of it.
+    """The recipe of a task: its keys, and the functions that check a recipe and build its training job.
 
     Attributes:
         meaning: what the recipe trains, in one line.
         build: a function of a resolved recipe that returns its `bert_jax.jobs.Job`, or where it is defined.
-        keys: the keys that the task has beside those of every task (`shared_keys.SHARED_KEYS`), or in their place.
-        defaults: name of a key -> the default where it is not that of the key.
+        keys: the task's own keys, which extend or replace those of every task (`shared_keys.SHARED_KEYS`).
+        defaults: name of a key -> the task's default, where it differs from the key's.
         check: a function of a recipe that raises InputError when values do not fit together.
-        pretraining: whether the task learns from prepared corpora, by `bert-jax pretrain`, and not from tables.
-        whole_batch_losses: values of `data.loss` that compare the rows of a batch with each other, so that the losses
-            of its parts do not sum to its loss.
+        pretraining: whether the task trains on prepared corpora (`bert-jax pretrain`) instead of tables.
+        whole_batch_losses: values of `data.loss` that compare the rows of a batch with each other, so that a batch's
+            loss is not the sum over its parts.
         teacher_cache: whether `build` adds the cached outputs of a teacher to the rows
             (`bert_jax.jobs.teaching.with_teacher_outputs`).
-        use: what the card of a trained model says of its use.
-        synthetic_rows: a function of a copy of a resolved recipe without data that returns rows as objects of JSON, or
-            where it is defined. `bert-jax plan` builds the job on them: `data.train` is then a file of JSON lines in
-            memory. The function may set keys of the copy, such as a column that is empty. Tasks of `pretraining`
-            return a row of a batch for each stage. None = plans need data.
+        use: the code for the card of a trained model.
+        synthetic_rows: a function that returns rows as JSON objects, or where it is defined; `bert-jax plan` builds the
+            job on these rows, which `data.train` then holds as JSON lines in memory. The argument is a copy of a
+            resolved recipe without data; the function may set its keys, such as a column that is empty. Tasks of
+            `pretraining` return a row of a batch for each stage. None = plans need data.
     """
 
     meaning: str

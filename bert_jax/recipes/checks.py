@@ -94,7 +94,7 @@ def _ranges(c: ConfigDict) -> None:
 def _check_float32(name: str, size: float) -> None:
     """Raise InputError for a number that float32 would round to 0 or infinity."""
     if size and not _LEAST <= size <= _MOST:
-        raise InputError(f"config.{name}: expected 0 or a number of {_LEAST:.3g} to {_MOST:.3g}, which float32 holds, "
+        raise InputError(f"config.{name}: expected 0 or a float32 number from {_LEAST:.3g} to {_MOST:.3g}, "
                          f"found {size:g}")  # fmt: skip
 
 

@@ -19,7 +19,7 @@ TASK_RECIPES: Mapping[str, TaskRecipe] = TaskObjects("recipes")
 
 
 class _Keys(Mapping[str, Mapping[str, Key]]):
-    """Keys by task, model keys of families registered later included."""
+    """Keys by task, including model keys of families that are registered later."""
 
     def __getitem__(self, task: str) -> Mapping[str, Key]:
         return {**SHARED_KEYS, **TASK_RECIPES[task].keys, **model_keys()}
@@ -80,17 +80,17 @@ def synonyms(*tasks: str) -> dict[str, str]:
 
 
 def renamed_keys(task: str) -> dict[str, str]:
-    """Return the former name of each renamed key of a task -> its name; none for an unknown task."""
+    """Return former name -> current name for each renamed key of a task; {} for an unknown task."""
     return {key.former: name for name, key in KEYS.get(task, {}).items() if key.former}
 
 
 def is_pretraining(recipe: ConfigDict) -> bool:
-    """Return whether a recipe learns from prepared corpora, by `bert-jax pretrain`."""
+    """Return whether a recipe trains on prepared corpora (`bert-jax pretrain`)."""
     return TASK_RECIPES[recipe.task].pretraining
 
 
 def compares_rows(recipe: ConfigDict) -> bool:
-    """Return whether the loss compares the rows of a batch, so that its task alone can split the batch."""
+    """Return whether the loss compares the rows of a batch, so that only the task itself can split the batch."""
     return recipe.data.get("loss") in TASK_RECIPES[recipe.task].whole_batch_losses
 
 

@@ -9,7 +9,7 @@ from bert_jax.config.values import SIZES
 from bert_jax.families import import_parts
 from bert_jax.recipes.base import Key
 
-# Keys that are not fields, or mean more than the field.
+# Keys that are not fields of `BertConfig`, or mean more than the field.
 _OWN = {
     "model.size": Key("base", f"named size: {', '.join(SIZES)}, or a size of model.family; other keys override it"),
     "model.vocab_size": Key(0, "number of rows in the word embedding; 0 = the tokenizer's number of tokens", least=0),
@@ -17,7 +17,7 @@ _OWN = {
 
 
 def model_fields() -> dict[str, Key]:
-    """Return the keys of fields and settings by name, with those of families that were registered in the meantime."""
+    """Return the keys of fields and settings by name, including families that were registered later."""
     import_parts()
     declared = declared_settings(BertConfig)
     return {name: _key(setting) for name, setting in declared.items() if setting.in_recipes}

@@ -1,4 +1,4 @@
-"""The optimizers and schedules by name: where this package defines them, and functions that add others."""
+"""Registries of the optimizers and schedules by name, and functions that add others."""
 
 import functools
 import inspect
@@ -26,16 +26,16 @@ SCHEDULES: Registry[Callable[[float, int, int], Callable[[Any], Any]]] = Registr
 def register_optimizer(name: str, optimizer: Any) -> None:
     """Add an optimizer of your own, which recipes then choose by `optimizer.name`.
 
-    Clipping, `optimizer.layer_decay`, the learning rate, freezing and the average of the parameters come around it.
+    Clipping, `optimizer.layer_decay`, the learning rate, freezing and parameter averaging are added to it.
 
     Args:
         name: a new name; an optimizer that was registered before is replaced.
         optimizer: an `optax.GradientTransformation` whose updates are not yet multiplied by the learning rate, such as
-            `optax.scale_by_lion()`; or a function of a `bert_jax.training.optimizers.OptimizerSettings`, the values of
-            the recipe, that returns one.
+            `optax.scale_by_lion()`; or a function that returns one, given the recipe's values as a
+            `bert_jax.training.optimizers.OptimizerSettings`.
 
     Raises:
-        InputError: the name is that of an optimizer of this package, or the optimizer is neither.
+        InputError: the name is that of an optimizer of this package, or `optimizer` is neither of the two.
     """
     if not callable(optimizer) and not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         expected = "an optax.GradientTransformation, or a function that returns one"
@@ -71,7 +71,7 @@ def register_schedule(name: str, schedule: Callable[..., Any]) -> None:
 
 
 def _required(function: Any) -> int | None:
-    """Return the number of arguments without defaults; None if it is no function."""
+    """Return the number of positional arguments without defaults; None if `function` is no function."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -78,7 +78,7 @@ def _from_python(path: str, arg: str) -> ConfigDict:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of an error in a recipe file; shortens ml_collections' messages, which quote the recipe."""
+    """Return the reason of an error in a recipe file; shorten ml_collections' messages, which quote the recipe."""
     text = str(error).strip()
     if key := re.search(r'Key "([^"]+)" does not exist', text):
         guess = re.search(r'Did you mean "([^"]+)"', text)
@@ -114,7 +114,7 @@ def _check_registered(path: str, recipe: ConfigDict) -> None:
         if isinstance(key.choices, Registry) and values[name] not in key.choices:
             raise InputError(
                 f"{path}: config.{name}: {values[name]!r} is not registered: expected a call of "
-                f"{key.choices.register}({values[name]!r}, ...) before, or the recipe file that has it as --config"
+                f"{key.choices.register}({values[name]!r}, ...) before, or --config with a recipe file that calls it"
             )
 
 
@@ -192,7 +192,7 @@ def _set(recipe: ConfigDict, name: str, value: Any, value_text: str) -> None:
 
 
 def _parse(recipe: ConfigDict, name: str, text: str) -> Any:
-    """Parse `text` as a value of the key's type; return `text` itself where that fails, which `_set` rejects."""
+    """Parse `text` as a value of the key's type; if that fails, return `text` itself, which `_set` rejects."""
     node, last = find_key(recipe, name)
     expected = node.get_type(last)
     if expected is str:

@@ -1,4 +1,4 @@
-"""The keys of recipes that every task has, or several: default, meaning, choices and range of each.
+"""The recipe keys of every task or of several tasks: default, meaning, choices and range of each.
 
 The keys of one task are in its `recipe.py`.
 """
@@ -15,7 +15,7 @@ from bert_jax.recipes.optimization import OPTIMIZERS, SCHEDULES
 DTYPE_CHOICES = ("auto", "float32", "bfloat16")
 DISTANCES = ("cosine", "squared", "similarities")
 
-# Keys that several tasks have with a default, meaning or range of their own.
+# Keys that several tasks have, each with its own default, meaning or range.
 training_data = functools.partial(
     Key, "", may_change=CONTENT, synonyms="train_file train_data training_data train_path dataset"
 )
@@ -70,8 +70,8 @@ _DISTILLATION = {
                                 synonyms="teacher_model teacher_name teacher_name_or_path teacher_path"),
     "distillation.student_layers": Key((), "layers of the teacher, from 0, that the student starts from; () = the "
                                        "student is init_from, or has random parameters"),
-    "distillation.student_embeddings": Key(False, "start the embeddings of a student that is narrower than the teacher "
-                                           "from the principal components of the teacher's"),
+    "distillation.student_embeddings": Key(False, "initialise the embeddings of a student narrower than the teacher "
+                                           "from the principal components of the teacher's embeddings"),
     "distillation.cache": Key("", "directory of the teacher's outputs for all training rows, computed once; empty = "
                               "the teacher runs in every step", may_change=CONTENT),
     "distillation.weights.labels": Key(1.0, "weight of the task's own loss; 0 = labels of data.train are not read",
@@ -92,8 +92,8 @@ _DISTILLATION = {
                                   "embeddings; () = evenly spaced, with the embeddings"),
     "distillation.relations": Key(("qq", "kk", "vv"), "self-attention relations of queries, keys and values: any of "
                                   "qk, qq, kk, vv"),
-    "distillation.relation_heads": Key(0, "number of heads into which widths are split for relations; 0 = the "
-                                       "teacher's attention heads", least=0),
+    "distillation.relation_heads": Key(0, "number of heads into which queries, keys and values are split for "
+                                       "relations; 0 = the teacher's number of attention heads", least=0),
     "distillation.relation_layer": Key(-1, "layer of the teacher, from 0, whose relations the student's last layer "
                                        "learns; -1 = the last", least=-1),
     "distillation.embedding_distance": Key("cosine", "distance of sentence embeddings: cosine, squared = squared "
@@ -151,9 +151,10 @@ SHARED_KEYS = {
     "lora.targets": Key(("query", "value"), "matrices that LoRA adapts: any of query, key, value, output, up, gate, "
                         "down", synonyms="target_modules lora_targets"),
     **_DISTILLATION,
-    "quantization.mode": Key("", "quantization-aware training: mode of the finished model, as which each forward pass "
-                             "rounds; empty = none", ("", *TRAINED_MODES)),
-    "quantization.group_size": Key(GROUP_SIZE, "mode int4: inputs of a dense layer that share a scale", least=2),
+    "quantization.mode": Key("", "quantization-aware training: mode of the finished model, whose rounding each forward "
+                             "pass applies; empty = none", ("", *TRAINED_MODES)),
+    "quantization.group_size": Key(GROUP_SIZE, "mode int4: number of inputs of a dense layer that share a scale",
+                                   least=2),
     "quantization.keep": Key(KEEP, "patterns (with * and ?) of paths of parameters that stay float32"),
     "log_every": Key(0, "steps between lines of metrics.jsonl; 0 = 100, or a 20th of the steps in a short run",
                      least=0, may_change=OUTPUT, synonyms="logging_steps log_interval log_steps log_every_n_steps"),
@@ -166,7 +167,7 @@ SHARED_KEYS = {
                             synonyms="save_steps save_every save_interval checkpoint_steps save_checkpoints_steps "
                                      "save_strategy"),
     "max_skipped_steps": Key(10, "consecutive steps that may be skipped because their loss or gradient is not finite",
-                             least=0, may_change="when a run that diverges ends"),
+                             least=0, may_change="after how many skipped steps a diverging run ends"),
     "keep_checkpoints": Key(2, "number of newest checkpoints to keep, besides the best", least=1, may_change=OUTPUT,
                             synonyms="save_total_limit max_to_keep keep_checkpoint_max keep"),
     "warn_after_seconds": Key(600, "every host warns after this number of seconds without a finished step; 0 = never",
@@ -202,7 +203,7 @@ FINE_TUNING_KEYS = {
                                synonyms="buckets bucket_boundaries"),
     "data.max_seq_length": max_seq_length(128, "maximum number of tokens in an example; longer texts are cut", least=3),
 }  # fmt: skip
-# How a table is read, beside the names of its columns.
+# Keys for reading a table, besides the names of its columns.
 TABLE_KEYS = {
     "data.delimiter": Key("", "character between the columns of a CSV, or tab; empty = detected from its first lines",
                           may_change=CONTENT),

@@ -17,7 +17,7 @@ def recipe_files() -> dict[str, str]:
 
 
 def recipe_names() -> list[str]:
-    """Return all names that `--config` accepts: the recipe files, and the tasks for their defaults."""
+    """Return all names that `--config` accepts: those of recipe files, and those of tasks for their defaults."""
     return sorted({*recipe_files(), *RECIPES})
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from bert_jax.reports import figures
 from bert_jax.reports.page import Html, Section, cell, joined, note, picture, shade, tagged
 
-ROWS = 3  # rows whose attention is shown
-_TOKENS = 48  # most tokens of a row that are shown
-_ALL_HEADS = 36  # up to this number of maps, every head is shown; above it, means over heads
+ROWS = 3  # number of rows whose attention is shown
+_TOKENS = 48  # maximum number of tokens shown per row
+_ALL_HEADS = 36  # maximum number of maps for which every head is shown; with more, means over heads are shown
 
 
 class Attention(NamedTuple):
@@ -25,7 +25,7 @@ class Attention(NamedTuple):
     maps: np.ndarray
 
 
-Attend = Callable[[int], Attention | None]  # number of a row -> its attention; None if it would be too large
+Attend = Callable[[int], Attention | None]  # row number -> attention of the row; None if it would be too large
 
 
 def sections(rows: Iterable[tuple[str, int]], attend: Attend) -> list[Section]:
@@ -39,7 +39,7 @@ def sections(rows: Iterable[tuple[str, int]], attend: Attend) -> list[Section]:
     if not parts:
         return []
     words = (
-        "The attention probability of each key (column) for each query (row); darker is higher, by its square root. "
+        "The attention probability of each key (column) for each query (row); its square root is the shade. "
         "Every row of a complete map sums to 1."
     )
     return [Section("Attention in the worst mistakes", joined([note(words), *parts]))]
@@ -59,7 +59,7 @@ def _of_row(attention: Attention | None) -> list[Html]:
     else:
         maps_by_title = {f"layer {i + 1}": maps[i].mean(0) for i in range(layers)}
         maps_by_title |= {f"layer {layers}, head {j + 1}": maps[-1, j] for j in range(heads)}
-        caption = f"The mean over the {heads} heads of each layer, then each head of the last."
+        caption = f"The mean over the {heads} heads of each layer, then each head of the last layer."
     caption += " Tokens run from left to right and from top to bottom."
     parts += [
         note(f"The last layer, mean over its {heads} heads:"),

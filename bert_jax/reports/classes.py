@@ -24,13 +24,13 @@ from bert_jax.reports.page import (
     text_cell,
 )
 
-# Number of a row -> its line number, and its texts by column name.
+# Row number -> the row's line number, and its texts by column name.
 RowTexts = Callable[[int], tuple[int, Mapping[str, str]]]
-_CLASSES = 300  # most classes in the table of classes; with more, those of the lowest F1 are shown
-_MATRIX = 20  # most classes in a confusion matrix of numbers
-_HEAT = 300  # most classes in a confusion matrix as a figure
-_CONFUSIONS = 30  # pairs of classes that are listed if the matrix would be too large
-_NAME = 60  # most characters of a class name that are shown
+_CLASSES = 300  # maximum number of classes in the table of classes; with more, the ones with the lowest F1 are shown
+_MATRIX = 20  # maximum number of classes in a confusion matrix of numbers
+_HEAT = 300  # maximum number of classes in a confusion matrix as a figure
+_CONFUSIONS = 30  # number of pairs of classes that are listed if the matrix would be too large
+_NAME = 60  # maximum number of characters shown of a class name
 
 
 def one_label(
@@ -69,7 +69,7 @@ def one_label(
 def several_labels(
     names: Sequence[str], labels: np.ndarray, logits: np.ndarray, row: RowTexts, attend: attention.Attend
 ) -> list[Section]:
-    """Return the sections of a report on a multi-label classifier; `labels [n, C]` are 0 or 1, else as `one_label`."""
+    """Return the sections of a report on a multi-label classifier: as `one_label`, but `labels [n, C]` are 0 or 1."""
     scores = logits.astype(np.float64)
     answers, gold = logits > 0, labels > 0
     shares = sigmoid(scores)
@@ -101,7 +101,7 @@ def several_labels(
             gold.ravel(),
             "probability of yes",
             "share of yes",
-            "All answers of all classes: how often a class is a row's, by the probability that the model gives it.",
+            "All answers for all classes: how often a row has a class, by the probability that the model gives it.",
         ),
         worst_rows("the greatest loss, the mean over the classes", int(wrong.sum()), header, lines),
         *attention.sections(titles(index, worst_texts), attend),
@@ -210,7 +210,7 @@ def worst_rows(
     """Return the section with the worst of `count` mistakes; `by` names the order."""
     if not lines:
         return Section("Worst mistakes", note("None: every prediction is right."))
-    words = f"{len(lines)} of {count:,} {what}: those of {by}."
+    words = f"{len(lines)} of {count:,} {what}: those with {by}."
     return Section("Worst mistakes", joined([note(words), html_table("worst", header, lines)]))
 
 

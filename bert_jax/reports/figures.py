@@ -1,4 +1,4 @@
-"""Figures of reports. They contain no text of the data: fonts may lack letters, and matplotlib reads $ as a formula."""
+"""Figures of reports. They show no text from the data: fonts may lack letters, and matplotlib reads $ as a formula."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.reports.measures import Calibration
 
-_DOTS = 4000  # more points than this are drawn as a histogram of hexagons
+_DOTS = 4000  # more points than this are drawn as a hexbin plot
 _INK, _BLUE, _GREY = "#1d1d1f", "#2667c4", "#9a9aa2"
 _PANELS = 6  # small maps per row
 
@@ -36,7 +36,7 @@ def calibration_figure(calibration: Calibration, probability: str, share: str) -
 
 
 def heat(shares: np.ndarray) -> Any:
-    """Draw a confusion matrix of shares [C, C] of the rows of each class, without names of classes."""
+    """Draw a confusion matrix of the shares [C, C] of each class's rows, without class names."""
     figure = _figure(7.0, 6.2)
     axes = figure.subplots()
     image = axes.imshow(np.sqrt(shares), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
@@ -89,7 +89,7 @@ def histogram(sets: Mapping[str, np.ndarray], name: str, edges: np.ndarray, at: 
 
 
 def small_maps(maps: Mapping[str, np.ndarray]) -> Any:
-    """Draw small attention maps [S, S] with their titles; darker is higher, by the square root."""
+    """Draw small attention maps [S, S] with their titles, shaded by the square root of the attention."""
     rows = -(-len(maps) // _PANELS)
     columns = min(len(maps), _PANELS)
     figure = _figure(1.6 * columns, 1.75 * rows)
@@ -104,7 +104,7 @@ def small_maps(maps: Mapping[str, np.ndarray]) -> Any:
 
 
 def _figure(width: float, height: float) -> Any:
-    from matplotlib.figure import Figure  # imported here, as it takes half a second
+    from matplotlib.figure import Figure  # imported here, as the import takes half a second
 
     return Figure(figsize=(width, height), layout="constrained")
 

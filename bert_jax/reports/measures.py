@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-WORST = 20  # wrong rows that are shown
+WORST = 20  # number of wrong rows that are shown
 BINS = 15  # as in the experiments of Guo et al.
 
 

@@ -13,11 +13,11 @@ from bert_jax.errors import InputError, printable
 from bert_jax.reports.style import CSS, SHADES
 from bert_jax.version import __version__
 
-LONGEST_TEXT = 600  # most characters of a text that are shown
+LONGEST_TEXT = 600  # maximum number of characters shown of a text
 _DPI = 144
 _FORMATS = (".html", ".htm")
 # Characters that HTML or UTF-8 cannot represent: controls except tab and newlines, and halves of surrogate pairs; and
-# those that reverse the order of the text behind them, so that a page would show another label than there is.
+# characters that reverse the order of the text after them, so that a page would show a wrong label.
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # A second defence if an escape fails: the browser runs no scripts and loads nothing from the network.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -76,13 +76,13 @@ def as_html(value: Any) -> Html:
 
 
 def tagged(name: str, *content: Any, **attributes: str) -> Html:
-    """Return an HTML element around `content`, formatted by `shown`; `class_` is the attribute class."""
+    """Return an HTML element around `content`, formatted by `as_html`; `class_` is the attribute class."""
     attribute_text = "".join(f' {key.rstrip("_")}="{as_html(value)}"' for key, value in attributes.items() if value)
     return Html(f"<{name}{attribute_text}>{''.join(map(as_html, content))}</{name}>")
 
 
 def joined(parts: Iterable[Any], separator: str = "") -> Html:
-    """Join parts, formatted by `shown`, with the HTML `separator`."""
+    """Join parts, formatted by `as_html`, with the HTML `separator`."""
     return Html(separator.join(map(as_html, parts)))
 
 
@@ -106,7 +106,7 @@ def cell(content: Any, kind: str = "td", class_: str = "") -> Html:
 
 
 def text_cell(text: str) -> Html:
-    """Return a table cell with a text of the data, in its own writing direction."""
+    """Return a table cell with a text from the data, in the text's own writing direction."""
     return tagged("td", shortened(text), class_="t", dir="auto")
 
 
@@ -127,8 +127,8 @@ def html_table(name: str, header: Sequence[Any], rows: Iterable[Sequence[Any]], 
     Args:
         name: id of the table, unique on the page.
         header: names of the columns.
-        rows: rows of contents for `cell`.
-        total: contents of a highlighted last row.
+        rows: the contents of each row's cells, for `cell`.
+        total: the contents of a highlighted last row.
     """
     body = [[cell(content) for content in row] for row in rows]
     first = body[0] if body else [Html("")] * len(header)

@@ -1,4 +1,4 @@
-"""Reports of numeric predictions: a regression, or the cosine of two sentences."""
+"""Reports of numeric predictions: a regression, or the cosine similarity of two sentences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def regression(targets: np.ndarray, answers: np.ndarray, row: RowTexts, attend: 
     finite = np.isfinite(residuals)
     drawn, notes = residuals[finite], _not_finite(finite)
     scattered = figures.scatter(targets[finite], answers[finite], "target", "answer", diagonal=True)
-    parts = [*notes, note("On the dashed line the answer is the target."), picture(scattered, "answers by targets")]
+    parts = [*notes, note("On the dashed line the answer equals the target."), picture(scattered, "answers by targets")]
     index = measures.worst(np.abs(residuals), finite & (residuals != 0))
     worst_texts = [row(i) for i in index.tolist()]
     lines = [
@@ -52,9 +52,9 @@ def _residuals(residuals: np.ndarray) -> Html:
         ["mean", float(residuals.mean())],
         ["standard deviation", float(residuals.std())],
         ["mean of the absolute values", float(np.abs(residuals).mean())],
-        *([f"{share} of 100 are below", float(value)] for share, value in zip((5, 25, 50, 75, 95), cuts, strict=True)),
+        *([f"{share}th percentile", float(value)] for share, value in zip((5, 25, 50, 75, 95), cuts, strict=True)),
     ]
-    drawn = figures.histogram({"rows": residuals}, "answer less target", edges, at=0.0)
+    drawn = figures.histogram({"rows": residuals}, "answer minus target", edges, at=0.0)
     return joined([picture(drawn, "histogram of the residuals"), html_table("residuals", ["", "residual"], rows)])
 
 

@@ -54,7 +54,7 @@ __all__ = [
     "write_atomically",
 ]  # fmt: skip
 
-# Reading a plain file of a disk needs none of these.
+# Imported on first use; reading a plain local file needs none of these.
 __getattr__, __dir__ = lazy_attributes(
     __name__,
     {

@@ -20,7 +20,7 @@ class GrowingFile:
     object every `UPLOAD_SECONDS` and when `flush` is called.
 
     Args:
-        path: path of the file, which is written at once.
+        path: path of the file, which is created immediately.
         initial: initial content; it replaces an existing file.
     """
 

@@ -40,7 +40,7 @@ class Claim:
 
 @contextlib.contextmanager
 def claimed(directory: PathLike, busy: str) -> Iterator[Claim]:
-    """Hold the exclusive right to a directory during the block; it is released when the process ends.
+    """Hold the exclusive right to a directory during the block; if the process dies, the right is released.
 
     Args:
         directory: the directory.
@@ -137,7 +137,7 @@ class _Lease(Claim):
         self._renewed = time.monotonic()
         if not self._path(self._number).create(self._me.encode()):
             self._refuse(self._read(self._number))
-        # A store that ignores the condition keeps the object of the last writer, so check again who that is.
+        # A store that ignores "only if it does not exist" keeps the last writer's object, so check whose it is.
         time.sleep(_SETTLE_SECONDS)
         number, holder = self._highest()
         if holder is None or holder.id != self._me.id:

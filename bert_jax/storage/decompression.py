@@ -1,4 +1,4 @@
-"""Read compressed files: their decompressed bytes, up to a ratio that text does not exceed."""
+"""Read compressed files, up to a decompression ratio that text does not exceed."""
 
 import bz2
 import contextlib
@@ -56,7 +56,7 @@ def open_decompressed(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         The file of decompressed bytes, and the underlying file, whose position shows the progress.
 
     Raises:
-        DamagedError: reading in the block found damage, or more than `MAX_COMPRESSION` times the file's bytes.
+        DamagedError: a read in the block finds damage, or more than `MAX_COMPRESSION` times the bytes of the file.
     """
     path = path if isinstance(path, MemoryFile) else Path(path)
     kind = next((suffix for suffix in COMPRESSED if path.name.lower().endswith(suffix)), "")

@@ -8,9 +8,9 @@ from bert_jax import storage
 from bert_jax.errors import InputError
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
-_SECONDS = 2.5  # seconds to reach the hub, and again for its answer
+_SECONDS = 2.5  # seconds to connect to the hub, and again to read its response
 # Patterns of the files that this package reads, besides the weights: settings and vocabularies, the numbered folders
-# of sentence-transformers with their own weights, those of BGE-M3, and adapters.
+# of sentence-transformers' modules, BGE-M3's layers, and adapters.
 _SETTINGS = [
     "*.json",
     "*.txt",
@@ -26,14 +26,14 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.ckpt*", "flax_model*.msgpa
 
 
 def download(name: str) -> storage.Path:
-    """Download the model of a name on the hub, with or without `hf://`, and return its directory.
+    """Download a model by its name on the hub, with or without `hf://`, and return its directory.
 
     Raises:
         InputError: the name is a misspelt path, or the hub does not provide the model.
     """
     hub_name = name.removeprefix("hf://")
     if hub_name == name:
-        # `runs/model` where `runs` is a folder here is a misspelt path, not a name on the hub.
+        # If there is a local folder `runs`, `runs/model` is a misspelt path, not a name on the hub.
         directory = storage.Path(name)
         organisation, _, rest = name.partition("/")
         misspelt = storage.Path(organisation).exists() if rest else bool(_near(directory))
@@ -69,7 +69,7 @@ def _snapshot(hub_name: str) -> str:
     """
     import huggingface_hub
 
-    try:  # one request, as the client tries a list of files again for 24 s
+    try:  # a single request, as `snapshot_download` would retry listing the files for 24 s
         found = huggingface_hub.HfApi().model_info(hub_name, timeout=_SECONDS)
         files = [file.rfilename for file in found.siblings or ()]
     except Exception as error:  # errors of several libraries
@@ -95,10 +95,10 @@ def _near(directory: storage.Path) -> str:
 
 
 def _how_to_get(name: str, before: str = "") -> str:
-    """Return a hint on how to download a model, after other commands, for names that could be on the hub, or ""."""
+    """Return a hint on how to download a model, with `before` in front; "" if `name` cannot be on the hub."""
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         return ""
     return (
         f"; to download a model of the Hugging Face hub, run `{before}hf download {name} --local-dir "
-        f"{name.split('/')[-1]}` where it can be reached"
+        f"{name.split('/')[-1]}` on a machine that can reach it"
     )

@@ -1,4 +1,4 @@
-"""Local copies of remote files, and Python files that are run."""
+"""Copy remote files to the local disk, and run Python files."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ def run_python(path: PathLike) -> types.ModuleType:
     """Execute a Python file, and return the module with its names.
 
     Raises:
-        InputError: as `read_text`; errors of the file itself are its own.
+        InputError: as `read_text`. Exceptions that the file raises are passed on.
     """
     module = types.ModuleType(Path(path).name.removesuffix(".py"))
     module.__file__ = str(path)

@@ -5,7 +5,7 @@ from typing import IO, Self
 
 
 class MemoryFile(str):
-    """The name of a file whose content is in memory; `existing` and `open_decompressed` take it in place of a path.
+    """The name of a file whose content is in memory; `existing` and `open_decompressed` accept it instead of a path.
 
     Attributes:
         content: the bytes of the file.

@@ -1,4 +1,4 @@
-"""Directories of an object store: objects whose names have a prefix, listed, removed and moved one by one."""
+"""Directories of an object store: objects whose names share a prefix, listed, removed and moved one by one."""
 
 import contextlib
 import errno

@@ -11,7 +11,7 @@ _READ_AHEAD = 8 << 20  # bytes per request when an object is read sequentially
 class ObjectReader(io.RawIOBase):
     """An object as a raw file that is read in ranges of _READ_AHEAD bytes.
 
-    io.BufferedReader is not enough: it passes the reads of `read()` and TextIOWrapper on, 8 KiB at a time.
+    io.BufferedReader is not enough: it forwards the reads of `read()` and TextIOWrapper, 8 KiB at a time.
     """
 
     def __init__(self, size: int, read_range: Callable[[int, int], bytes]):

@@ -19,7 +19,7 @@ from bert_jax.storage.requests import RETRIED, counts
 
 URL_SCHEMES = {"gs": "gcs", "s3": "s3", "az": "az"}  # scheme -> the extra of this package that installs its client
 _CLIENTS = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
-_ATTEMPTS = 4  # attempts of an operation, each with the client's own repetitions
+_ATTEMPTS = 4  # attempts of an operation, each with the client's own retries
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0  # seconds between attempts; doubled each time, with jitter
 _SILENCE = 60  # seconds without data after which a connection is closed
 _T = TypeVar("_T")
@@ -137,7 +137,7 @@ def as_os_error(error: BaseException, url: str) -> OSError:
         text = f"the credentials were refused ({text}); `gcloud auth application-default login` creates new ones"
         return PermissionError(errno.EACCES, text, url)
     if status == 403 or text.startswith("Forbidden"):
-        # gcsfs: "Forbidden: URL", then what the service says
+        # gcsfs: "Forbidden: URL", and the service's message from the second line on
         said = str(error).partition("\n")[2] or text
         return PermissionError(errno.EACCES, f"access denied: {_one_line(said)}", url)
     if isinstance(error, OSError) and error.errno:

@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.storage.paths import Path, PathLike
 
-_PART = 2**18  # bytes
+_PART = 2**18  # bytes that are read at a time
 
 
 class OpenFile:
@@ -21,7 +21,7 @@ class OpenFile:
         name: name of the local copy, if `path` is an object.
 
     Attributes:
-        path: as given.
+        path: the argument `path`.
         size: size in bytes.
     """
 

@@ -36,7 +36,7 @@ def is_remote(path: PathLike) -> bool:
 
 
 class Path(PosixGPath):
-    """A local path, or a URL of one of `object_store.SCHEMES`.
+    """A local path, or a URL with one of `object_store.URL_SCHEMES`.
 
     All reads and writes of the package use this class or the functions of `bert_jax.storage`. In an object store,
     operations are repeated when the store or the connection fails, and errors are OSErrors with the URL and a message
@@ -219,7 +219,7 @@ class Path(PosixGPath):
         object_store.attempt(self.url, lambda store: store.get_file(self.url, os.fspath(local)))
 
     def create(self, data: bytes) -> bool:
-        """Write an object only if it does not exist; return whether it was written. Only one of several writers can."""
+        """Write an object if it does not exist; return whether it was written. Only one of several writers succeeds."""
         try:
             object_store.attempt(self.url, lambda store: store.pipe_file(self.url, data, mode="create"))
         except FileExistsError:

@@ -1,4 +1,4 @@
-"""Read files: text, and local copies of remote files."""
+"""Read text files, and check that paths are regular files."""
 
 from typing import cast
 

@@ -11,7 +11,7 @@ class Counts:
     """The number of requests of this process to object stores.
 
     Attributes:
-        requests: number of HTTP requests; for stores other than gs://, of operations.
+        requests: number of HTTP requests; for stores other than gs://, number of operations.
         retries: number of requests that failed and were repeated.
     """
 

@@ -4,8 +4,8 @@ On a disk, a file or directory is written under a temporary name and renamed. An
 complete. A directory of an object store cannot be renamed: its objects are written in place, its config or manifest
 last, and it has an object `INCOMPLETE` while it is being written.
 
-Only what was written here is ever removed: temporary files and directories have names that no other program gives, and
-`INCOMPLETE` says that this package is writing a directory, and which files.
+Only files that this module wrote are ever removed: no other program uses its names of temporary files and directories,
+and `INCOMPLETE` lists the files that it is writing into a directory.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from bert_jax.storage.claims import LEASES, claimed
 from bert_jax.storage.paths import Path, PathLike, is_remote
 
 INCOMPLETE = ".incomplete"  # the file that marks a directory that is being written
-_MARK = "bert_jax"  # key of our `INCOMPLETE` files, which files of other programs lack
-_LONGEST_MARK = 1 << 24  # bytes
+_MARK = "bert_jax"  # value of `written_by` in our `INCOMPLETE` files
+_LONGEST_MARK = 1 << 24  # maximum size of our `INCOMPLETE` files, in bytes
 _ENDING = "[.]bert_jax-[0-9a-f]{16}[.]partial"  # ending of the names of temporary files and directories
 _LAST = ("config.json", "manifest.json")  # files that are uploaded last, as readers recognise a directory by them
 
@@ -118,8 +118,8 @@ def directory_resumably(path: PathLike, remove: Callable[[Path], object] = lambd
 
     Args:
         path: a new or empty directory.
-        remove: called with the directory after an exception; it removes what the block, and killed ones before it,
-            wrote there, and nothing else. By default, all files are kept as after a kill.
+        remove: called with the directory after an exception, to remove only the files that the block and earlier
+            killed blocks wrote there. By default, all files are kept, as after a kill.
 
     Raises:
         InputError: `path` exists and is not an empty directory, or another process is writing it; or its temporary
@@ -156,7 +156,7 @@ def directory_resumably(path: PathLike, remove: Callable[[Path], object] = lambd
 
 
 def new_directory(path: PathLike, keep_incomplete: bool = False) -> Path:
-    """Return the path of a directory to write, after removing what a killed process left in it in an object store.
+    """Return the path of a directory to write; in an object store, first remove what a killed process left in it.
 
     Args:
         path: a new or empty directory.
@@ -175,8 +175,8 @@ def new_directory(path: PathLike, keep_incomplete: bool = False) -> Path:
             remove_incomplete(path)
             return path
         if written is not None:
-            raise InputError(f"{path}: expected a new or empty directory, found one that another command began; run "
-                             "that again, or remove the directory")  # fmt: skip
+            raise InputError(f"{path}: expected a new or empty directory, found one that another command began; "
+                             "run that command again, or remove the directory")  # fmt: skip
     elif path.is_dir() and not any(path.iterdir()):
         return path
     raise InputError(f"{path}: expected a new or empty directory, found one with files in it")
@@ -266,7 +266,7 @@ def remove_incomplete(path: PathLike) -> None:
 
 
 def _mark(directory: Path, files: list[str]) -> None:
-    """Write `INCOMPLETE`: this package writes the directory, and all `files` of it, or [] if they are not known yet."""
+    """Write `INCOMPLETE`, which says that this package is writing `files` into a directory; [] = not yet known."""
     write_atomically(directory / INCOMPLETE, json.dumps({"written_by": _MARK, "files": files}))
 
 
@@ -285,7 +285,7 @@ def _files_being_written(directory: Path) -> list[str] | None:
 
 
 def _is_below(name: str) -> bool:
-    """Return whether a relative name is that of a file in the directory."""
+    """Return whether a relative name stays inside the directory."""
     return not any(part in ("", ".", "..") for part in name.split("/"))
 
 
@@ -299,7 +299,7 @@ def remove_leftovers(path: PathLike) -> None:
     path = Path(path)
     if path.is_remote or not path.parent.is_dir():
         return
-    # One dot and one ending for each writer: a directory that is written within one being written is beside that.
+    # Each writer adds one dot and one ending; there are several if a temporary path is itself written atomically.
     name = re.compile(f"([.]+){re.escape(path.name)}((?:{_ENDING})+)")
     for left in path.parent.iterdir():
         match = name.fullmatch(left.name)
@@ -319,9 +319,9 @@ def remove_leftovers(path: PathLike) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """Yield a new file or directory beside `path`, which `make` makes, locked until the block ends.
+    """Yield a new file or directory beside `path`, created by `make` and locked until the block ends.
 
-    The system releases the lock when the process dies. On file systems without locks, what it leaves then stays.
+    The system releases the lock when the process dies. On file systems without locks, leftovers are not removed.
     """
     remove_leftovers(path)
     while True:
@@ -331,11 +331,11 @@ def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         try:
             descriptor = os.open(beside, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # swept by another process, as it was not locked yet
+            continue  # removed by another process, as it was not locked yet
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if beside.exists():  # otherwise it was swept before it was locked
+            if beside.exists():  # otherwise it was removed before it was locked
                 yield beside
                 return
         finally:
@@ -346,7 +346,7 @@ def _upload_directory(folder: Path, path: Path) -> None:
     """Upload the files of a local directory, those named in `_LAST` last.
 
     Raises:
-        InputError: another program wrote one of them meanwhile.
+        InputError: another program has written a file of the same name meanwhile.
     """
     files = sorted(folder.files_below(), key=lambda file: (file.parent == folder and file.name in _LAST, str(file)))
     names = [str(file.relative_to(folder)) for file in files]
@@ -372,7 +372,7 @@ def replace_directory(path: PathLike, new: PathLike) -> None:
 
 
 def _move(beside: Path, path: Path) -> None:
-    """Give a directory its name, which an empty directory may have."""
+    """Rename a directory to `path`, which may be an empty directory."""
     if path.exists():
         path.rmdir()
     beside.rename(path)

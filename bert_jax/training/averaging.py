@@ -17,10 +17,10 @@ class AverageState(NamedTuple):
 def average_parameters(decay: float) -> optax.GradientTransformation:
     """Keep an exponential moving average of the parameters; the updates are unchanged. Must be last in a chain.
 
-    The average age is `1 / (1 - decay)` steps, but at most about a quarter of the steps so far: until then, the state
-    of step s has the weight s**2 (Shamir and Zhang 2013, arXiv:1212.1824, polynomial decay). Adam's steps have about
-    the size of the learning rate however small the gradient is, so single states scatter around a better mean (Polyak
-    and Juditsky 1992; Izmailov et al. 2018, arXiv:1803.05407).
+    The averaged states are `1 / (1 - decay)` steps old on average, but at most about a quarter of the steps so far:
+    early in a run, the state of step s has the weight s**2 (Shamir and Zhang 2013, arXiv:1212.1824, polynomial decay).
+    Adam's updates are about as large as the learning rate however small the gradient is, so the states of single steps
+    scatter around a better mean (Polyak and Juditsky 1992; Izmailov et al. 2018, arXiv:1803.05407).
     """
 
     def init(params: Any) -> AverageState:

@@ -1,4 +1,4 @@
-"""The metric saved with each checkpoint, by which the best one is kept."""
+"""The metric saved with each checkpoint, which decides which checkpoint is the best."""
 
 import dataclasses
 import math
@@ -12,14 +12,14 @@ from bert_jax import storage
 from bert_jax.errors import InputError, logger, printable
 from bert_jax.training.metrics import merit
 
-MERIT_FILE = "merit"  # name of a directory in a checkpoint, and of the file in it
-FORMER_FILE = ocp.checkpoint_manager.METRIC_ITEM_NAME  # the file of earlier versions, which Orbax reads when it opens
+MERIT_FILE = "merit"  # name of a directory in each checkpoint, and of the file in this directory
+FORMER_FILE = ocp.checkpoint_manager.METRIC_ITEM_NAME  # its name in earlier versions; Orbax reads it when it opens
 
 log = logger(__name__)
 
 
 class BestMetric:
-    """The merit (`metrics.merit`: higher is better) of each checkpoint by one metric.
+    """One metric's value for each checkpoint, signed so that higher is better (`metrics.merit`).
 
     Args:
         directory: the directory of the checkpoints.
@@ -28,20 +28,20 @@ class BestMetric:
 
     def __init__(self, directory: storage.Path, metric: str):
         self._directory, self._metric = directory, metric
-        self._values: dict[int, float] = {}  # step -> value of the metric
+        self._values: dict[int, float] = {}  # step -> merit
 
     def read(self, steps: Iterable[int]) -> None:
         """Read the values saved with the checkpoints of `steps`."""
         self._values = {step: value for step in steps if (value := self._read(step)) is not None}
 
     def add(self, step: int, metrics: dict[str, float]) -> dict[str, Any]:
-        """Add the value of a checkpoint that is about to be saved; return the content of its file."""
+        """Add the value of a checkpoint that is about to be saved; return the content of its merit file."""
         value = merit(self._metric, metrics[self._metric])
         self._values[step] = value
         return {"metric": self._metric, "merit": value if math.isfinite(value) else None}
 
     def best(self, steps: Iterable[int]) -> tuple[float, int] | None:
-        """Return the value and the step of the best of `steps` (the later in a tie); None when no value is known."""
+        """Return the merit and the step of the best of `steps` (the later in a tie); None when no merit is known."""
         return max(((self._values[step], step) for step in steps if step in self._values), default=None)
 
     def policy(self) -> PreservationPolicy:
@@ -60,7 +60,7 @@ class BestMetric:
             if not (value is None or isinstance(value, int | float)):
                 raise InputError(f"{path}: expected a number, found {printable(repr(value), 80)}")
         except (InputError, KeyError, OSError) as error:
-            log.warning("the metric of checkpoint %d is damaged, so that it cannot be the best (%s)", step, error)
+            log.warning("the metric of checkpoint %d is damaged, so it cannot be the best (%s)", step, error)
             return None
         if content.get("metric", self._metric) != self._metric:
             return None  # the file has the value of another metric
@@ -71,7 +71,7 @@ class BestMetric:
 class _KeepBest(PreservationPolicy):  # type: ignore[misc]
     """Policy that keeps the best checkpoint.
 
-    Orbax's own policy reads the metrics when the manager opens, where a damaged metrics file would be an error.
+    Orbax's own policy reads the metrics files when the manager opens, and fails on a damaged one.
     """
 
     best: Callable[[Iterable[int]], tuple[float, int] | None]

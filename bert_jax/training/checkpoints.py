@@ -29,9 +29,9 @@ from bert_jax.training.workdir import COPIES
 
 _STATE = ocp.checkpoint_manager.DEFAULT_ITEM_NAME
 _NOTES = "_CHECKPOINT_METADATA"
-_COMMITTED = "commit_success.txt"  # Orbax's mark of a checkpoint in an object store
-_MOST_FAILURES = 4  # transient failures in a row
-_LONGEST_WAIT = 120  # seconds that a host waits for the other hosts' parts of a save, which are missing if these failed
+_COMMITTED = "commit_success.txt"  # the file by which Orbax marks a complete checkpoint in an object store
+_MOST_FAILURES = 4  # maximum number of transient failures in a row
+_LONGEST_WAIT = 120  # seconds that a host waits for the other hosts to write their parts of a checkpoint
 
 log = logger(__name__)
 
@@ -44,14 +44,13 @@ class Checkpoints:
         keep: the number of newest checkpoints to keep.
         best: the metric (a key of the metrics given to `save`) by which the best checkpoint is kept too; "" = none.
             Lower is better when its name ends in loss, perplexity or mse; otherwise higher is better.
-        copies: JSON that each checkpoint has a copy of: the recipe and the record of the data of the run. Only that of
-            the first process is written.
+        copies: JSON to copy into each checkpoint: the run's recipe and data record. Only the first process writes it.
     """
 
     def __init__(self, directory: PathLike, keep: int, best: str = "", copies: dict[str, Any] | None = None):
         self.directory = storage.Path(directory).absolute()
         self._best_metric = BestMetric(self.directory, best) if best else None
-        self._merit: dict[str, Any] | None = None  # the content of the merit file of the save under way
+        self._merit: dict[str, Any] | None = None  # the merit file's content in the checkpoint being saved
         self._keep, self._copies = keep, copies or {}
         self._failures = 0  # transient failures in a row
         self._manager = self._open()
@@ -84,7 +83,7 @@ class Checkpoints:
         """Wait until everything is stored. Raises InputError as `save` does.
 
         Args:
-            state: the state of the last save, which is saved again when that save failed for a transient reason.
+            state: the last saved state, to save it again if saving failed for a transient reason.
         """
         while not self._settle() and state is not None:
             self._start(state)
@@ -119,7 +118,7 @@ class Checkpoints:
         return False
 
     def delete_surplus(self) -> None:
-        """Delete the checkpoints that saving would have deleted, had the process not been killed after a save."""
+        """Delete checkpoints beyond those to keep, which remain if the process was killed right after a save."""
         best = self.best()
         kept = {*self.steps()[-self._keep :], *([best[1]] if best else [])}
         for step in self.steps():
@@ -190,15 +189,15 @@ class Checkpoints:
         for attempt in range(1, _MOST_FAILURES + 1):
             failure, saved = None, {}
             try:
-                # Without the manager, in which a host that succeeds would wait for one that fails, and which treats its
-                # own saves in an object store as unfinished.
+                # The manager cannot restore: in it, a host that succeeds would wait for a host that fails, and it takes
+                # its own saves in an object store for unfinished.
                 item = where / _STATE
                 self._check_shapes(where, like, self._handler().metadata(item))
                 shardings = ocp.checkpoint_utils.construct_restore_args(template)
                 saved = self._handler().restore(item, args=ocp.args.PyTreeRestore(template, restore_args=shardings))
             except InputError:
                 raise
-            except Exception as error:  # any error of the reader in a damaged file
+            except Exception as error:  # reading a damaged file may raise any error
                 failure = error
             # Each host reads its own part; no host may resume from a checkpoint that another cannot read.
             worst = _worst_of_hosts(0 if failure is None else 1 if _is_passing(failure) else 2)
@@ -208,7 +207,7 @@ class Checkpoints:
             if worst == 2:
                 raise UnreadableError(f"checkpoint {where} cannot be read ({reason})") from failure
             if attempt == _MOST_FAILURES:  # the file is not damaged, so it must not be renamed
-                raise InputError(f"checkpoint {where} could not be read, and may be later ({reason})") from failure
+                raise InputError(f"checkpoint {where} could not be read; try again later ({reason})") from failure
             log.warning("checkpoint %s could not be read (%s); attempt %d", where, reason, attempt + 1)
             time.sleep(attempt)
         if int(_checksum(saved["state"])) != int(saved["checksum"]):
@@ -247,23 +246,23 @@ class Checkpoints:
         return ocp.PyTreeCheckpointHandler(use_ocdbt=not self.directory.is_remote)
 
     def _step_folders(self) -> list[storage.Path]:
-        if not self.directory.exists():  # in an object store, also a directory without objects
+        if not self.directory.exists():  # in an object store, an empty directory does not exist either
             return []
         return [entry for entry in self.directory.iterdir() if entry.name.isdigit()]
 
     def _set_aside_what_others_wrote(self) -> None:
-        """Rename directories with the name of a step that are no checkpoints, and which Orbax would delete in time."""
+        """Rename directories that are named like a step but are no checkpoints, as Orbax would delete them later."""
         if jax.process_index() == 0:
             for folder in self._step_folders():
                 if not _is_checkpoint(folder):
                     aside = storage.free_name(self.directory / f"unreadable-{folder.name}")
-                    log.warning("%s: expected a checkpoint, found other files; it is %s now", folder, aside)
+                    log.warning("%s: expected a checkpoint, found other files; renamed it to %s", folder, aside)
                     folder.rename(aside)
         ocp.utils.sync_global_processes("bert_jax:what_others_wrote")
 
     def _set_aside_unreadable_notes(self) -> None:
-        """Rename damaged files beside a checkpoint's state that Orbax would fail on but does not need: metrics files of
-        earlier versions, and its own metadata of times."""
+        """Rename damaged files on which Orbax would fail although it does not need them: metrics files of earlier
+        versions, and Orbax's own metadata with timestamps."""
         if jax.process_index() == 0:
             for folder in self._step_folders():
                 path = folder / best_checkpoint.FORMER_FILE / best_checkpoint.FORMER_FILE
@@ -277,7 +276,7 @@ class Checkpoints:
             for found in ocp.path.step.standard_name_format().find_all(os.fspath(self.directory)):
                 try:
                     _ = found.commit_timestamp
-                except Exception as error:  # any error of the reader in a damaged file
+                except Exception as error:  # reading a damaged file may raise any error
                     log.warning("%s of checkpoint %d is damaged (%s)", _NOTES, found.step, _first_line(error))
                     step = self.directory / str(found.step)
                     (step / _NOTES).rename(step / f"unreadable{_NOTES}")
@@ -285,11 +284,11 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _write_errors(self) -> Iterator[None]:
-        """Raise the errors of a save as InputError in one line, and remove its partial checkpoint."""
+        """Raise errors of a save as a one-line InputError, and remove the partial checkpoint."""
         try:
             yield
         except (ValueError, OSError, RuntimeError) as error:
-            code = re.search(r"os_error_code='(\d+)'", str(error))  # from TensorStore's notes in brackets
+            code = re.search(r"os_error_code='(\d+)'", str(error))  # TensorStore adds it in brackets
             text = os.strerror(int(code[1])) if code else _first_line(error)
             self._remove_partial()
             kept = ", ".join(map(str, sorted(self._manager.all_steps(read=True)))) or "none"
@@ -298,15 +297,15 @@ class Checkpoints:
             ) from error
 
     def _remove_partial(self) -> None:
-        """Remove partial checkpoints, repeatedly for a second, as TensorStore may still write other files and so create
+        """Remove partial checkpoints, repeatedly for a second: TensorStore may still write other files, which creates
         the directory again."""
         for _ in range(1 if self.directory.is_remote else 10):
             self._remove_partial_once()
             time.sleep(0 if self.directory.is_remote else 0.1)
 
     def _remove_partial_once(self) -> None:
-        """Remove partial checkpoints. Orbax's own cleaning would remove directories that it has not written too."""
-        if self.directory.is_remote:  # where a complete checkpoint is marked instead of renamed
+        """Remove partial checkpoints. Orbax's own cleanup would also remove directories that Orbax did not write."""
+        if self.directory.is_remote:  # there, a complete checkpoint is marked instead of renamed
             if jax.process_index() == 0:
                 for folder in self._step_folders():
                     if not (folder / _COMMITTED).exists() and _is_checkpoint(folder):
@@ -346,7 +345,7 @@ class Checkpoints:
 
 
 def _is_checkpoint(folder: storage.Path) -> bool:
-    """Return whether a directory has a part of a checkpoint, which may be incomplete."""
+    """Return whether a directory holds a checkpoint, complete or incomplete."""
     parts = {_STATE, COPIES, best_checkpoint.MERIT_FILE, best_checkpoint.FORMER_FILE, _NOTES, _COMMITTED}
     return any(entry.name in parts for entry in folder.iterdir())
 
@@ -356,7 +355,7 @@ class UnreadableError(InputError):
 
 
 def _is_passing(error: BaseException | None) -> bool:
-    """Return whether an error of a read or write is transient: of the connection, the store or expired credentials.
+    """Return whether a read or write failed for a transient reason: connection, store or expired credentials.
 
     TensorStore retries requests, but not those whose credentials were refused.
     """
@@ -372,7 +371,7 @@ def _worst_of_hosts(code: int) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, without TensorStore's notes in brackets."""
+    """Return the first line of an error's message, without the details that TensorStore adds in brackets."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return line.partition(" See full TensorStore details")[0].partition(" [")[0][:300]
 
@@ -391,6 +390,6 @@ def _checksum(state: State) -> jax.Array:
 
 
 def _key(path: Any) -> str:
-    """Return the path of a leaf, the same in a dataclass and in the dict by which Orbax describes it."""
+    """Return the path of a leaf, the same for a dataclass and for the dict by which Orbax describes it."""
     names = (getattr(entry, "key", getattr(entry, "name", getattr(entry, "idx", None))) for entry in path)
     return "/".join(map(str, names))

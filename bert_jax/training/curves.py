@@ -26,10 +26,10 @@ def write_report(workdir: Workdir, title: str) -> str:
     """Plot `metrics.jsonl` as `report.png`: one panel per kind of metric, training as a line, evaluation as dots.
 
     Returns:
-        The words for the user: where the curves are, or how to install matplotlib.
+        A message for the user: where the curves are, or how to install matplotlib.
     """
     try:
-        from matplotlib.figure import Figure  # imported here, as it takes half a second
+        from matplotlib.figure import Figure  # imported here, as the import takes half a second
     except ImportError:
         return f"for curves: {how_to_install('plots')}"
 
@@ -41,7 +41,7 @@ def write_report(workdir: Workdir, title: str) -> str:
     width, height = 6 * columns, 3.2 * rows
     figure = Figure(figsize=(width, height))
     figure.suptitle(_plain(title), y=1 - 0.1 / height, va="top")
-    # Margins in inches, as matplotlib's own layout engines take longer than all the rest.
+    # The margins are set by hand: matplotlib's layout engines take longer than all other work here.
     figure.subplots_adjust(0.7 / width, 0.5 / height, 1 - 0.15 / width, 1 - 0.75 / height, wspace=0.18, hspace=0.4)
     for i, (name, chosen) in enumerate(panels):
         _draw(figure.add_subplot(rows, columns, i + 1), name, chosen)
@@ -66,7 +66,7 @@ def _draw(axes: Any, name: str, curves: dict[str, list[tuple[int, float]]]) -> N
 
 
 def _plain(text: str) -> str:
-    """Escape text so that matplotlib does not read formulas in it."""
+    """Escape text so that matplotlib does not read $ as the start of a formula."""
     return printable(text).replace("$", r"\$")
 
 

@@ -9,7 +9,7 @@ from bert_jax.recipes.keys import KEYS
 
 @dataclasses.dataclass(frozen=True)
 class DataRecord:
-    """The record of the data of a run at its beginning (`Job.data`), and its number of steps; None if it has none."""
+    """A run's data when it began (`Job.data`), and its number of steps; None where the work directory has no record."""
 
     data: dict[str, Any] | None = None
     num_steps: int | None = None
@@ -26,5 +26,5 @@ def is_recipe(content: Any) -> bool:
 
 
 def is_data_record(content: Any) -> bool:
-    """Return whether the content of a `data.json` can be what a run has written."""
+    """Return whether the content of a `data.json` can be a data record that a run has written."""
     return isinstance(content, dict) and type(content.get("num_steps")) is int and isinstance(content.get("data"), dict)

@@ -1,12 +1,12 @@
-"""Notices at the end of a run that hint at a poor result, with numbers. None is an error."""
+"""Notices at the end of a run that hint at a poor result and quote numbers of the run; they are not errors."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 # A metric of the model -> the metric of a baseline that ignores the input.
 BASELINES = {"mlm_accuracy": "mlm_majority_accuracy"}
-_FEWEST_STEPS = 50  # steps below which a run's loss is not judged
-_FEWEST_LINES = 12  # lines of the log below which a run's loss is not judged
+_FEWEST_STEPS = 50  # a loss over fewer steps is not judged
+_FEWEST_LINES = 12  # a loss with fewer lines in the log is not judged
 
 
 def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) -> list[str]:
@@ -17,7 +17,7 @@ def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) ->
         grad_norms: norms of the gradient in the same lines.
     """
     if grad_norms and all(norm == 0 for norm in grad_norms):
-        return ["the gradient was 0 in every step: nothing was learned; look at the loss and at what is frozen"]
+        return ["the gradient was 0 in every step: nothing was learned; check the loss and the frozen parameters"]
     finite = [(step, loss) for step, loss in losses if math.isfinite(loss)]
     if len(finite) < _FEWEST_LINES or finite[-1][0] - finite[0][0] < _FEWEST_STEPS:
         return []
@@ -26,14 +26,12 @@ def of_loss(losses: Sequence[tuple[int, float]], grad_norms: Sequence[float]) ->
     (first, before), (last, after) = map(_mean_and_error, (beginning, ending))
     noise = 2 * math.hypot(before, after)
     if last - first > max(noise, 0.05 * abs(first)):
-        return [
-            f"the loss rose from {first:.4g} to {last:.4g}; look at optimizer.learning_rate, warm-up and the labels"
-        ]
+        return [f"the loss rose from {first:.4g} to {last:.4g}; check optimizer.learning_rate, warm-up and the labels"]
     if max(ending) < min(beginning):  # the loss has fallen clearly, so its spread is not noise
         noise = 0
     if abs(last - first) <= max(noise, 0.01 * abs(first)) and last > 0.1:
         return [
-            f"the loss did not fall: {first:.4g} in the first quarter, {last:.4g} in the last; look at "
+            f"the loss did not fall: {first:.4g} in the first quarter, {last:.4g} in the last; check "
             "optimizer.learning_rate, the number of steps and the labels"
         ]
     return []
@@ -45,7 +43,7 @@ def of_scores(scores: Sequence[dict[str, float]]) -> list[str]:
     for name, answered in (("matthews", "class"), ("pearson", "number")):
         if scores and all(metrics.get(name) == 0 for metrics in scores):
             lines.append(
-                f"{name} was 0 in each of {len(scores)} evaluations: every row was given the same {answered}; look at "
+                f"{name} was 0 in each of {len(scores)} evaluations: every row was given the same {answered}; check "
                 "optimizer.learning_rate, the number of steps and the labels"
             )
     for name, baseline in BASELINES.items():
@@ -53,7 +51,7 @@ def of_scores(scores: Sequence[dict[str, float]]) -> list[str]:
         if pairs and all(value <= least for value, least in pairs):
             best, least = max(pairs)
             lines.append(
-                f"{name} {best:.4g} never beat the most frequent token, which alone gives {least:.4g}; look at the "
+                f"{name} {best:.4g} never beat {least:.4g}, which the most frequent token alone gives; check the "
                 "number of steps, optimizer.learning_rate and the data"
             )
     return lines

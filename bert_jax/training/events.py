@@ -11,16 +11,16 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.conversion.formats.crc32c import masked_crc32c
 
-# Numbers of the fields in TensorBoard's event.proto and summary.proto.
-_WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY, _SESSION_LOG = 1, 2, 3, 5, 7  # of an Event
-_VALUE = 1  # of a Summary
-_TAG, _SIMPLE_VALUE = 1, 2  # of a Value
-_STATUS, _START = 1, 1  # of a SessionLog, and the first of its values
-_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # kinds of encoding
+# Field numbers in TensorBoard's event.proto and summary.proto.
+_WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY, _SESSION_LOG = 1, 2, 3, 5, 7  # fields of Event
+_VALUE = 1  # field of Summary
+_TAG, _SIMPLE_VALUE = 1, 2  # fields of Summary.Value
+_STATUS, _START = 1, 1  # field of SessionLog, and its enum value START
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # wire types of protocol buffers
 
 
 class EventFile:
-    """The file of one call of `train`, which continues after a step.
+    """The TensorBoard file of one call of `train`, which may resume a run.
 
     Args:
         directory: the directory of TensorBoard's files.

@@ -16,7 +16,7 @@ class DeviceSource:
 
     Attributes:
         source: the source of host arrays.
-        batch_size_at: step -> rows of its batch.
+        batch_size_at: step -> number of rows in its batch.
         sharding: a sharding that splits only the rows.
     """
 
@@ -36,7 +36,7 @@ def device_batch(
 
     Args:
         rows: slice of rows -> host arrays; called once for each distinct part on the devices of this process.
-        batch_size: rows of the global batch.
+        batch_size: number of rows in the global batch.
         sharding: a sharding that splits only the rows.
     """
     indices = sharding.addressable_devices_indices_map((batch_size,)).values()
@@ -52,6 +52,6 @@ def device_batch(
 
 
 def _bounds(index: tuple[slice, ...] | None, size: int) -> tuple[int, int]:
-    """Return the half-open range of rows of a device's part; None means all rows."""
+    """Return the half-open range of the rows that a device holds; None as index means all rows."""
     start, stop, _ = (index[0] if index else slice(None)).indices(size)
     return start, stop

@@ -10,7 +10,7 @@ from bert_jax.modeling import Bert, Electra, EncoderDecoder
 
 
 def step_flops(model: Bert | Electra | EncoderDecoder, batch: Mapping[str, Any]) -> float:
-    """Return the `train_flops` of a step of a model, summed over its parts, from the shapes of a batch."""
+    """Return the FLOPs of a training step (`train_flops`), summed over the model's parts, from a batch's shapes."""
     *rows, length = batch["input_ids"].shape
     if isinstance(model, EncoderDecoder):
         return encoder_decoder_flops(model, rows[0], length, batch["decoder_input_ids"].shape[-1])
@@ -31,9 +31,9 @@ def step_flops(model: Bert | Electra | EncoderDecoder, batch: Mapping[str, Any])
 def encoder_decoder_flops(model: EncoderDecoder, sequences: int, length: int, target_length: int) -> float:
     """Return the model FLOPs of one training step of an encoder-decoder.
 
-    They are the `train_flops` of both parts, and those of cross-attention: in each of L layers of the decoder, for a
-    source of S and a target of T tokens, 4 T D A for queries and outputs, 4 S D A for keys and values, and 4 T S A for
-    scores and sums; and 2 S E D between parts of hidden sizes E and D that differ.
+    They are the `train_flops` of encoder and decoder, plus cross-attention. For S source and T target tokens, the
+    forward pass of cross-attention takes 4 T D A for queries and outputs, 4 S D A for keys and values, and 4 T S A for
+    scores and weighted sums in each decoder layer, and 2 S E D for a projection if the hidden sizes E and D differ.
 
     Args:
         model: encoder and decoder.
@@ -59,35 +59,34 @@ def train_flops(
 ) -> float:
     """Return the model FLOPs of one training step: its matrix products, with 2 FLOPs per multiply-add.
 
-    For a sequence of S tokens and P predictions, with hidden size D, embeddings E, feed-forward F, vocabulary V, L
-    layers, C labels, and all heads A wide (A = D unless heads were pruned), those of keys A' (A' = A unless they are
-    shared):
+    For a sequence of S tokens and P predictions, with hidden size D, embedding size E, feed-forward size F, vocabulary
+    size V, L layers, C labels, total width A of the query heads (A = D unless heads were pruned) and total width A' of
+    the key heads (A' = A unless key heads are shared):
 
-        layers        L * (4 S D (A + A') + 4 S D F)         projections, feed-forward (6 S D F where it is gated)
-        bottlenecks   L * 6 S D I with inputs of queries and keys of their own, else L * 4 S D I; I, the width inside a
-                                                             layer, takes the place of D in its blocks, but not where
-                                                             values are projections of the layer's input
-        blocks        N times 4 S D F                        N = blocks
-        experts       2 S D E + 4 S D F k in place of 4 S D F  in layers with E experts; a token uses k
-        attention     4 S K A, summed over layers            scores and sums; K = min(S, 2 window + 1) keys a query; in
-                                                             block-sparse attention the mean over blocks
-        global tokens L * (4 S D A + 2 G D A + 8 G S A)      G tokens with global attention: 1 for a sequence, most
-                                                             (max_global_tokens) for spans and choices, else 0
-        positions     2 S K A for each of `pos_att_type`, summed over layers, and once a step 2 R D A for each, where
-                                                             R are the rows of the table of relative positions
+        layers        L * (4 S D (A + A') + 4 S D F)         projections, feed-forward (6 S D F if it is gated)
+        bottlenecks   L * 6 S D I                            if queries and keys have a bottleneck of their own, else
+                                                             L * 4 S D I; inside a layer, its width I replaces D, but
+                                                             not in values that are projected from the layer's input
+        blocks        N * 4 S D F                            with N feed-forward blocks per layer
+        experts       2 S D E + 4 S D F k                    replaces 4 S D F in layers with E experts, k per token
+        attention     4 S K A, summed over layers            scores and weighted sums; K = min(S, 2 window + 1) keys per
+                                                             query; in block-sparse attention, K is the mean
+        global tokens L * (4 S D A + 2 G D A + 8 G S A)      G tokens with global attention: 1 for sequence
+                                                             classification, max_global_tokens for question answering
+                                                             and multiple choice, else 0
+        positions     2 S K A for each of `pos_att_type`     summed over layers; and once per step L * 2 R D A for each,
+                                                             for the R rows of the table of relative positions
         convolution   2 k S D^2                              k = conv_kernel_size
-        embeddings    2 S E D                                where E is not D; three times that for trigrams
-        MLM head      P * (2 D E + 2 E V)                    gathered: P = S when no positions are given; 2 D E only
-                                                             where the head has a transform; D in place of E in a wide
-                                                             decoder
-        summary       2 D^2                                  pooler with a dense layer, or the classifier's other
-                                                             hidden layer; for each token where the head is one of
-                                                             tokens or pools late
-        classifiers   2 D C (NSP: C = 2; for each token where the head is one of tokens or pools late)
-        last layer    R in place of S, except 4 S D A' for keys and values; R = S unless fewer outputs are computed
+        embeddings    2 S E D                                if E differs from D; 6 S E D for trigram inputs
+        MLM head      P * (2 D E + 2 E V)                    P = S when no positions are given; 2 D E only if the head
+                                                             has a transform; D replaces E if the output layer is D wide
+        summary       2 D^2                                  a dense pooler, or the classifier's other hidden layer; for
+                                                             each token if the head predicts per token or pools late
+        classifiers   2 D C                                  NSP: C = 2; for each token as in summary
+        last layer    R replaces S except in 4 S D A' for keys and values; R = S unless fewer outputs are computed
 
-    times 3 for forward and backward (`forward_flops` has the forward pass alone). Recomputation (remat) is not counted,
-    nor is padding left out.
+    times 3 for forward and backward (`forward_flops` has the forward pass alone). Recomputation (remat) is not counted;
+    padding is.
 
     Args:
         config: the config of the model.
@@ -132,7 +131,8 @@ def forward_flops(
     terms = len(config.setting("pos_att_type", ()))
     total += (4 + 2 * terms) * heads * (length * sum(keys) + last * keys_of_last)
     if tokens := min(_global_tokens(config, head), length):
-        each = 4 * length * hidden + 2 * tokens * hidden + 4 * tokens * length  # projections, and rows of their own
+        # Per layer: projections for global attention, and attention of the global tokens to all tokens.
+        each = 4 * length * hidden + 2 * tokens * hidden + 4 * tokens * length
         total += heads * (config.num_hidden_layers * each + 4 * tokens * queries)
     total += 2 * config.setting("conv_kernel_size", 0) * length * hidden**2
     if width != hidden or config.setting("trigram_input"):
@@ -170,7 +170,7 @@ def forward_flops(
 
 
 def _keys(config: BertConfig, window: int | None, length: int) -> float:
-    """Return the mean number of keys that a query attends to, global tokens aside."""
+    """Return the mean number of keys that a query attends to, not counting global tokens."""
     if config.attention.longest_full is not None and length > config.attention.longest_full:
         size: int = config.setting("block_size")
         num_random_blocks: int = config.setting("num_random_blocks")
@@ -180,7 +180,7 @@ def _keys(config: BertConfig, window: int | None, length: int) -> float:
 
 
 def _global_tokens(config: BertConfig, head: str) -> int:
-    """Return the number of tokens with global attention for which a forward pass has room."""
+    """Return the maximum number of tokens with global attention in a forward pass."""
     most: int = config.setting("max_global_tokens", 0)
     if not most or head == "sequence_classification":
         return min(most, 1)

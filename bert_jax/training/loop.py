@@ -1,4 +1,4 @@
-"""The training loop: one for every task, from a recipe to a finished model.
+"""The training loop of all tasks, from a recipe to a finished model.
 
     recipe -> Job (tasks/) -> state in shards -> [batch -> step] * num_steps -> model/
 
@@ -40,8 +40,8 @@ from bert_jax.training.workdir import Workdir
 
 __all__ = ["Interrupted", "Preempted", "Results", "steps", "train"]
 log = logger(__name__)
-_LOG_EVERY = 100  # the most steps between lines of metrics, where the recipe does not set them
-_LINES = 20  # the fewest lines of metrics in a short run, where the recipe does not set them
+_LOG_EVERY = 100  # maximum number of steps between lines of metrics, unless the recipe sets log_every
+_LINES = 20  # minimum number of lines of metrics in a short run, unless the recipe sets log_every
 
 
 def train(
@@ -91,8 +91,8 @@ def steps(
             if int(state.step) % 100 == 0:
                 print(float(metrics["loss"]))
 
-    Logging, evaluation and saving precede the yield, and the model is written after the last step. A run whose loop is
-    left early resumes from the newest checkpoint, like any run.
+    Logging, evaluation and saving precede the yield, and the model is written after the last step. If the loop is left
+    early, a later call resumes the run from the newest checkpoint.
 
     Args:
         recipe: as for `train`.
@@ -121,7 +121,7 @@ def _stoppable_steps(
         try:
             yield from _steps(recipe, workdir, progress, results, stop)
         except Exception as error:
-            # Third-party code may convert an exception that a signal raises within it.
+            # Third-party code may replace the exception that a signal raised in it by another one.
             if stop.number is None or isinstance(error, (InputError, OSError)):
                 raise
             raise stop.exception() from error
@@ -191,7 +191,7 @@ class _Run:
             self.state = restored or initial_state(
                 job, program.optimizer, recipe.seed, program.like, recipe.reinit_layers
             )
-        # A new state is still being computed, while the step is traced: do not wait for its number.
+        # A new state is still being computed while the step is traced; reading its step number would wait for it.
         self.start = int(self.state.step) if restored else 0
         stop.saved = self.start if restored else None
         self.best = self.checkpoints.best() if restored and self.best_metric else None
@@ -222,7 +222,7 @@ class _Run:
             self.checkpoints.close()
 
     def say_new_length(self, before: int | None) -> None:
-        """Tell the user how the learning rate changes in a run whose total was `before` steps until now."""
+        """Tell the user how the learning rate changes, as the run's total is no longer `before` steps."""
         now = self.job.num_steps
         if before in (None, now) or not self.start:
             return
@@ -297,7 +297,7 @@ class _Run:
             self.checkpoints.delete_surplus()
             _, best = (self.checkpoints.best() if self.best_metric else None) or (None, None)
             if best is not None and best != int(state.step):
-                jax.tree.map(lambda leaf: leaf.delete(), state)  # there may not be room for both
+                jax.tree.map(lambda leaf: leaf.delete(), state)  # memory may not hold both states
                 state = self.checkpoints.restore(best, self.like)
             params = to_numpy(finished_params(state))
             check_finite(params, int(state.step), self.workdir.checkpoints)
@@ -331,7 +331,7 @@ class _Run:
         return self.timer.pause("compile")
 
     def _saves(self, done: int) -> bool:
-        """Return whether to save after step `done`; each evaluated step is saved where the best one is kept."""
+        """Return whether to save after step `done`; if the best checkpoint is kept, each evaluated step is saved."""
         every = self.recipe.checkpoint_every
         regular = done == self.job.num_steps or (every > 0 and done % every == 0)
         return regular or (bool(self.best_metric) and self._evaluates(done))
@@ -361,7 +361,7 @@ class _Run:
         with self.timer.pause("logging"):
             self.rates = rates | {
                 "learning_rate": float(self.schedule(done - 1)),
-                "compilations": float(len(self.compiled)),  # shapes of the step compiled by this process
+                "compilations": float(len(self.compiled)),  # batch shapes compiled by this process
             }
             self.checkpoints.check()
             if self.log is not None:
@@ -370,7 +370,7 @@ class _Run:
                 self.bar.line(done, means | self.rates)
 
     def _evaluate(self, done: int, params: Any) -> dict[str, float]:
-        """Score the whole evaluation set."""
+        """Score the model on the whole evaluation set."""
         assert self.evaluator is not None
         with self.timer.pause("evaluation"):
             scores = self.evaluator.scores(params)

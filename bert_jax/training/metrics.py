@@ -1,4 +1,4 @@
-"""Metrics of a run: averaged over windows of steps, written as JSON lines, TensorBoard events or to W&B, and read."""
+"""Average a run's metrics over windows of steps, write them as JSON lines, TensorBoard events and to W&B, read them."""
 
 import collections
 import contextlib
@@ -26,18 +26,18 @@ log = logger(__name__)
 
 
 def merit(metric: str, value: float | None) -> float:
-    """Return the value of a metric with the sign by which higher is better (`lower_is_better`); -inf for NaN."""
+    """Return the value of a metric, negated if lower is better (`lower_is_better`); -inf for NaN."""
     if value is None or math.isnan(value):
         return -math.inf
     return -float(value) if lower_is_better(metric) else float(value)
 
 
 class MetricsWindow:
-    """Metrics of the steps since the last line, fetched from the devices a few steps late so as not to block them.
+    """Metrics of the steps since the log's last line, fetched a few steps late so as not to block the devices.
 
     Args:
-        see: called with the number and the means of each step, in order, when they arrive.
-        depth: the most steps under way at once; `add` waits for the step before these.
+        see: called with each step's number and mean metrics, in order, as they are fetched.
+        depth: the maximum number of steps that are not fetched yet; `add` waits for older ones.
     """
 
     def __init__(self, see: Callable[[int, dict[str, float]], None], depth: int = 2):
@@ -128,8 +128,7 @@ class MetricsLog:
 
 
 def read_metrics(path: PathLike) -> list[dict[str, Any]]:
-    """Read the lines of a `metrics.jsonl`, without damaged ones, such as one cut short by a kill; [] where there is no
-    such file."""
+    """Read a `metrics.jsonl` without its damaged lines, such as one cut short by a kill; [] if there is no file."""
     return _parse_lines(_content(storage.Path(path)))[0]
 
 
@@ -138,7 +137,7 @@ def _content(path: storage.Path) -> bytes:
 
 
 def _parse_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
-    """Return the lines of a log, and the number of damaged ones; the last one, if it is unfinished, is not counted."""
+    """Return the valid lines of a log, and the number of damaged lines; an unfinished last line is not counted."""
     parsed = [_parse_line(line) for line in content.split(b"\n")]
     return [line for line in parsed if line is not None], parsed[:-1].count(None)
 
@@ -158,7 +157,7 @@ def _keep_damaged(path: storage.Path, content: bytes, damaged: int) -> None:
     """Copy a log that has damaged lines, before it is written again without them."""
     kept = storage.free_name(path.with_name(f"{path.stem}-damaged{path.suffix}"))
     storage.write_atomically(kept, content)
-    log.warning("%s: damaged lines (%d) are left out; %s has them", path, damaged, kept)
+    log.warning("%s: damaged lines (%d) are left out; they are kept in %s", path, damaged, kept)
 
 
 class Results(dict[str, float]):

@@ -1,4 +1,4 @@
-"""README.md of a finished model: its data, recipe and scores, and the lines that run it in JAX and PyTorch.
+"""README.md of a finished model: its data, recipe and scores, and code that runs it in JAX and PyTorch.
 
 The front matter is that of the Hugging Face hub's model cards: https://huggingface.co/docs/hub/model-cards.
 """
@@ -20,7 +20,7 @@ from bert_jax.storage import PathLike
 from bert_jax.training.data_record import DataRecord
 from bert_jax.version import __version__
 
-# Characters that Markdown or HTML interpret. They are written as entities, which all readers show alike.
+# Characters that Markdown or HTML interpret. They are written as entities, which all viewers show alike.
 _MARKUP = re.compile(r"[\\`*\[\]<>&~$]")
 _FOLDER = 'folder = "path/to/this/folder"'
 
@@ -85,7 +85,7 @@ def _code(lines: list[str]) -> list[str]:
 
 
 def _call(use: ModelUse, tokenizer: Any) -> list[str]:
-    """Return the lines that run the model by bert_jax."""
+    """Return the lines of code that run the model with bert_jax."""
     if not use.pipeline:
         call = f"print(model(**{_inputs(use, 'model.tokenizer')}))"
         return [_FOLDER, "model = bert_jax.from_pretrained(folder)", call]
@@ -94,7 +94,7 @@ def _call(use: ModelUse, tokenizer: Any) -> list[str]:
 
 
 def _pytorch(directory: storage.Path, config: BertConfig, use: ModelUse) -> list[str]:
-    """Return the lines that run the model by sentence-transformers, gliner or transformers; [] = none of them does."""
+    """Return code that runs the model with sentence-transformers, gliner or transformers; [] if none of them can."""
     settings, name = directory / "config_sentence_transformers.json", ""
     if settings.exists():
         kind = storage.read_json(settings)["model_type"]
@@ -132,30 +132,30 @@ def _settings(recipe: Recipe) -> dict[str, str]:
 
 
 def _without_folders(value: Any) -> Any:
-    """Cut a path to its last part, and each path of a tuple."""
+    """Cut a path, or each path of a tuple, to its last part."""
     if isinstance(value, tuple):
         return tuple(map(_without_folders, value))
     return _last_part(value) if isinstance(value, str) else value
 
 
 def _last_part(text: str) -> str:
-    """Return the last part of a path, since the folders of a machine mean nothing elsewhere; other text unchanged."""
+    """Return the last part of a path, as a machine's folders mean nothing elsewhere; return other text unchanged."""
     return text if text.startswith("hf://") else text.rstrip("/").rpartition("/")[2]
 
 
 def _table(header: tuple[str, str], rows: Mapping[str, str]) -> list[str]:
-    """Return a table in Markdown, whose cells are Markdown; no lines where there are no rows."""
+    """Return the lines of a Markdown table, whose cells are Markdown too; [] if there are no rows."""
     if not rows:
         return []
     return [f"| {' | '.join(row)} |" for row in (header, ("---", "---"), *rows.items())] + [""]
 
 
 def _plain(text: str) -> str:
-    """Escape a text of the user for Markdown, on one line and within a table."""
+    """Escape user text for one line of Markdown, or for a cell of a table."""
     line = escape_controls(one_line(text))
     return _MARKUP.sub(lambda match: f"&#{ord(match.group())};", line).replace("|", r"\|")
 
 
 def _code_span(text: str) -> str:
-    """Return a text of the user as code; as plain text if it has characters that end code or a cell."""
+    """Return user text as a code span, or as plain text if it has characters that would end the span or a cell."""
     return _plain(text) if re.search(r"[`|\\]", text) else f"`{escape_controls(one_line(text))}`"

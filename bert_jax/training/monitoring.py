@@ -48,7 +48,7 @@ class Timer:
 
     @property
     def training(self) -> float:
-        """The seconds since the start, without all pauses."""
+        """The seconds since the start, minus all pauses."""
         return time.perf_counter() - self._start - sum(self.paused.values())
 
     def totals(self) -> dict[str, float]:
@@ -87,8 +87,8 @@ class Throughput:
         """Return the throughput and the seconds by activity since the last call, and `tokens_seen` in the whole run.
 
         Rates are per second of training, without interruptions. Padding counts as tokens. `mfu` is included when the
-        chip's peak is known; `storage_requests_per_step` and `storage_retries`, of this process, when it uses an object
-        store.
+        chip's peak is known, and this process's `storage_requests_per_step` and `storage_retries` when it uses an
+        object store.
         """
         now = self._timer.totals()
         spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
@@ -115,13 +115,13 @@ class Throughput:
 
 
 class Watchdog:
-    """Warning when no step has ended for a number of seconds, with the name and the activity of this host.
+    """Log a warning when no step has ended for a number of seconds, with this host's number and current activity.
 
     In a hang, every host warns: hosts that wait for others report `training`; the host that hangs reports another
     activity, or does not warn at all.
 
     Args:
-        seconds: the longest time of a step; 0 = no warnings.
+        seconds: the seconds without a finished step before a warning; 0 = no warnings.
         timer: the clock of the run.
     """
 
@@ -162,7 +162,7 @@ class Watchdog:
             waited += self._seconds
             host = f"host {jax.process_index()} of {jax.process_count()}"
             log.warning(
-                "%s: no step has ended for %g s since step %d; it is at %s", host, waited, self._step, self._timer.at
+                "%s: no step has ended for %g s since step %d; activity: %s", host, waited, self._step, self._timer.at
             )
             if waited == self._seconds and sys.stderr is not None:
                 with contextlib.suppress(ValueError, OSError):  # stderr is not a file
@@ -173,7 +173,7 @@ class Watchdog:
 def profiling(
     steps: tuple[int, int], directory: storage.Path, say: Callable[[str], None]
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call before each step, which traces some of them.
+    """Yield a function to call before each step; it traces the steps that `steps` selects.
 
     Args:
         steps: the first step of the trace, from 1, and the number of steps; 0 = none.

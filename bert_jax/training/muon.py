@@ -16,8 +16,8 @@ def muon(settings: OptimizerSettings) -> Parts:
 def scale_by_muon() -> optax.GradientTransformation:
     """Replace updates by Muon's direction: momentum whose singular values are all about 1, for matrices `[L, in, out]`.
 
-    The method is that of Jordan 2024 (https://kellerjordan.github.io/posts/muon). The direction has the usual norm of
-    Adam's, so that one learning rate suits both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
+    The method is that of Jordan 2024 (https://kellerjordan.github.io/posts/muon). The direction is scaled to the
+    usual norm of Adam's updates, so that one learning rate suits both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
     """
     each_layer = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
 

@@ -18,7 +18,7 @@ _TRAINABLE, _FROZEN = "learns", "stays"  # keys of the optimizer state, and so o
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerSettings:
-    """The values of a recipe that an optimizer is made of.
+    """The settings of an optimizer in a recipe.
 
     Attributes:
         beta1, beta2: the decay rates of the first and second moments.
@@ -36,14 +36,14 @@ class OptimizerSettings:
     def adam(self) -> optax.GradientTransformation:
         """Return the update of Adam.
 
-        Without `bias_correction` it is the original BERT's (google-research/bert, `optimization.py`): moments start at
-        0, so early updates are 3 to 6 times the corrected ones. In both, `eps` is outside the square root.
+        Without `bias_correction`, the update is that of the original BERT (google-research/bert, `optimization.py`):
+        moments start at 0, so early updates are 3 to 6 times the corrected ones. `eps` is always outside the root.
         """
         make = optax.scale_by_adam if self.bias_correction else scale_by_bert_adam
         return make(self.beta1, self.beta2, self.eps)
 
     def decay(self) -> optax.GradientTransformation:
-        """Return the decoupled weight decay, which biases and LayerNorm do not have."""
+        """Return the decoupled weight decay, which excludes biases and LayerNorm."""
         return optax.add_decayed_weights(self.weight_decay, decay_mask)
 
 
@@ -58,7 +58,7 @@ def adamw(settings: OptimizerSettings) -> Parts:
 def lamb(settings: OptimizerSettings) -> Parts:
     """The update of adamw, scaled for each matrix to the matrix's norm (You et al. 2020, arXiv:1904.00962).
 
-    As in algorithm 2 there; parameters without decay are updated as by adamw.
+    This is the paper's algorithm 2; parameters without decay are updated as in adamw.
     """
     return settings.adam(), settings.decay(), optax.masked(for_each_layer(optax.scale_by_trust_ratio()), decay_mask)
 
@@ -66,8 +66,8 @@ def lamb(settings: OptimizerSettings) -> Parts:
 def adafactor(settings: OptimizerSettings) -> Parts:
     """Factored second moments, without first moments (Shazeer and Stern 2018, arXiv:1804.04235).
 
-    As in algorithm 4 there, with the learning rate as relative step size; beta1, beta2, eps and bias_correction are not
-    used.
+    This is the paper's algorithm 4 with the learning rate as relative step size; beta1, beta2, eps and bias_correction
+    are not used.
     """
     clipped = optax.chain(optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms())
     return optax.scale_by_factored_rms(), for_each_layer(clipped), settings.decay()
@@ -104,7 +104,7 @@ def make_optimizer(
         frozen_layers, frozen_embeddings, frozen_base, frozen_teacher: the parameters that are frozen (`freeze`).
 
     Raises:
-        InputError: an unknown name, or a registered optimizer of another form.
+        InputError: the name is unknown, or it names a registered optimizer of the wrong type.
     """
     depth, average = optax.identity(), optax.identity()
     if layer_decay != 1:
@@ -136,7 +136,7 @@ def make_optimizer(
 def check_registered(name: str, settings: OptimizerSettings) -> None:
     """Raise InputError when the updates of a registered optimizer do not have the sign of the gradient.
 
-    It computes an update of four parameters.
+    The check computes one update of four parameters.
     """
     if not OPTIMIZERS.is_registered(name):
         return
@@ -144,8 +144,8 @@ def check_registered(name: str, settings: OptimizerSettings) -> None:
     updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
     if optax.tree.sum(updates) < 0:
         raise InputError(
-            f"optimizer {name!r}: expected updates before the learning rate, such as those of optax.scale_by_lion(), "
-            "found some that are multiplied by -learning_rate already, such as those of optax.lion(1e-4)"
+            f"optimizer {name!r}: expected updates without a learning rate, such as those of optax.scale_by_lion(), "
+            "found updates already multiplied by -learning_rate, such as those of optax.lion(1e-4)"
         )
 
 
@@ -192,7 +192,7 @@ def freeze(
 
     if layers:
         hold = hold_layers(layers)
-        transform = optax.chain(hold, transform, hold)  # mask gradients before, and weight decay after
+        transform = optax.chain(hold, transform, hold)  # mask gradients before it, weight decay after it
     return optax.partition({_TRAINABLE: transform, _FROZEN: optax.set_to_zero()}, labels)
 
 
@@ -228,7 +228,7 @@ def for_each_layer(transform: optax.GradientTransformation) -> optax.GradientTra
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
     """Scale gradients down to a global norm of `max_norm`, like Optax's function but fused by XLA.
 
-    With it, an update takes 0.6 of the time.
+    An update takes 0.6 times as long as with Optax's function.
     """
 
     def update(grads: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
@@ -239,7 +239,7 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
 
 
 def scale_by_bert_adam(beta1: float, beta2: float, eps: float) -> optax.GradientTransformation:
-    """Scale updates to `m / (sqrt(v) + eps)`, with moments without bias correction (Optax's always have it)."""
+    """Scale updates to `m / (sqrt(v) + eps)`, without bias correction of the moments (Optax's Adam always has it)."""
 
     def init(params: Any) -> optax.ScaleByAdamState:
         zeros = jax.tree.map(jnp.zeros_like, params)
@@ -257,9 +257,9 @@ def scale_by_bert_adam(beta1: float, beta2: float, eps: float) -> optax.Gradient
 def decay_mask(params: Any) -> Any:
     """Return a tree of bool: True for parameters that decay.
 
-    Biases, the MLM's output bias and LayerNorm do not, nor do parameters that no loss reads.
+    Biases, the MLM's output bias and LayerNorm do not decay, nor do parameters that no loss reads.
     """
-    exempt = ("bias", "_norm", "contact_head", "inverse_frequencies")  # endings of names without decay
+    exempt = ("bias", "_norm", "contact_head", "inverse_frequencies")  # name endings of parameters without decay
     return by_name(lambda names: names[-1] != "bias" and not any(name.endswith(exempt[1:]) for name in names), params)
 
 

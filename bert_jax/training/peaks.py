@@ -3,8 +3,8 @@
 import jax
 
 # Dense bfloat16 peak of one JAX device in TFLOP/s, from the vendors' sheets: cloud.google.com/tpu/docs/{v2,v3,v4,v5e,
-# v5p,v6e,tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). Looked up in `device_kind`, in
-# this order. A chip of v2 (46), v3 (123) and TPU7x (2,307) shows as two devices.
+# v5p,v6e,tpu7x}; nvidia.com data sheets of A100, H100 and H200 SXM (without sparsity). The first name that is part of
+# `device_kind` counts. JAX shows a chip of v2 (46), v3 (123) or TPU7x (2,307) as two devices.
 PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
     ("TPU v2", 46.0 / 2),
     ("TPU v3", 123.0 / 2),

@@ -66,7 +66,7 @@ def check_mesh(recipe: Recipe, model: "Bert | Electra | EncoderDecoder", mesh: M
     for name, batch_sizes in (("a micro-batch", micro), ("eval_batch_size", evaluated)):
         for size in batch_sizes:
             if size % parts:
-                raise InputError(f"mesh: expected {name} of a multiple of {parts} (data * fsdp) examples, found {size}")
+                raise InputError(f"mesh: expected {name} to be a multiple of {parts} (data * fsdp), found {size}")
     for part in model.models:
         for heads, what in (
             (part.config.num_attention_heads, "attention heads"),

@@ -20,7 +20,7 @@ class Bar:
 
     Args:
         total: steps of the whole run.
-        start: steps done before.
+        start: number of steps done in earlier calls.
         show: whether to show anything at all.
         timer: the clock of the run; the estimated time left does not count start and compilation.
         console: the console to write to; None = stderr.

@@ -9,7 +9,7 @@ from bert_jax.errors import InputError
 from bert_jax.recipes.base import CONTENT, LENGTH, Recipe
 from bert_jax.recipes.keys import KEYS
 
-# Prefix of keys -> the key that turns on what they configure. While it is off, nothing reads them.
+# Prefix of keys -> the key that enables them. While it has no value, nothing reads them.
 _SWITCHES = {"lora.": "lora.rank", "quantization.": "quantization.mode"}
 
 
@@ -28,9 +28,9 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
     """Return a phrase for each key of `recipe` that differs from `saved` and may not change.
 
     Args:
-        saved: the nested recipe of `config.json`; a key that an older one lacks has its default.
+        saved: the nested recipe of `config.json`; keys that an older file lacks have their defaults.
         recipe: the nested recipe.
-        has_content: whether the content of the data is compared; otherwise, their paths are.
+        has_content: whether the content of the data is compared elsewhere; otherwise, paths are compared here.
     """
     old, new = recipes.with_current_names(recipes.flatten(saved)), recipes.flatten(recipe)
     declared = KEYS[recipe["task"]]
@@ -62,7 +62,7 @@ def have_same_paths(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
 
 
 def check_new_length(saved: dict[str, Any], recipe: Recipe, num_steps: int, done: int) -> None:
-    """Raise InputError when a run of `done` steps cannot become one of `num_steps`, or its batches would differ."""
+    """Raise InputError if a run that has done `done` steps cannot change to `num_steps` or to other stages."""
     if num_steps < done:
         raise InputError(
             f"config.num_steps: expected at least the {done} steps that the run has done, found {num_steps}"
@@ -106,7 +106,7 @@ def _weights_of(recipe: Recipe | Mapping[str, Any], stage: int) -> list[float]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as after a round trip through JSON: lists for tuples."""
+    """Return a value as JSON would restore it: tuples become lists."""
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -133,11 +133,11 @@ def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Ma
             case "train" | "dev":
                 phrase = _rows(before, after, where, same_vocabulary)
             case "vocabulary":
-                phrase = f"the run began with {_tokens(before)}; {where} now has {_tokens(after)}, other ones"
+                phrase = f"the run began with {_tokens(before)}; {where} now has {_tokens(after)}, not the same"
             case "prepared":
                 phrase = _prepared(before or [], after or [], where)
             case "weights":
-                # Earlier versions did not record them.
+                # Earlier versions did not record the weights.
                 phrase = before and f"the run began with other weights than those of {where}"
             case "model":
                 phrase = _fields(before or {}, after or {})
@@ -155,7 +155,7 @@ def _rows(before: dict[str, Any] | None, after: dict[str, Any] | None, where: st
     if before["rows"] != after["rows"]:
         return f"the run began with {before['rows']:,} rows; {where} now has {after['rows']:,}"
     if not same_vocabulary:
-        return ""  # a different vocabulary changes every row, and is reported itself
+        return ""  # a different vocabulary changes every row, and is reported by itself
     rows = f"{before['rows']:,} rows"
     if before["any_order"] == after["any_order"]:
         return f"the run began with the same {rows} in another order; {where} was reordered"
@@ -171,7 +171,7 @@ def _tokens(side: dict[str, Any] | None) -> str:
 def _prepared(before: list[Any], after: list[Any], where: str) -> str:
     then, now = (sum(stage["examples"] for stage in side) for side in (before, after))
     if [stage["content"] for stage in before] == [stage["content"] for stage in after][: len(before)]:
-        return ""  # the run has only got further stages
+        return ""  # stages were only added
     if [stage["content"] for stage in after] == [stage["content"] for stage in before][: len(after)]:
         return ""
     if then != now:
@@ -180,7 +180,7 @@ def _prepared(before: list[Any], after: list[Any], where: str) -> str:
 
 
 def _fields(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Return a phrase of the differing fields that both records have; another version may have more fields."""
+    """Describe the differing fields that both records have; another version may have recorded more fields."""
     changed = [key for key in sorted(before.keys() & after.keys()) if plain(before[key]) != plain(after[key])]
     return ", ".join(f"{key} was {before[key]!r}, is now {after[key]!r}" for key in changed[:3])
 

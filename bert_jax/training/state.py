@@ -59,8 +59,8 @@ def initial_state(
 ) -> State:
     """Make the state of step 0 in the shards of `like`, from the pretrained parameters of `job` where it has them.
 
-    The highest `reinit_layers` layers are initialised at random nevertheless and, if there are any, the pooler too
-    (Zhang et al. 2021, arXiv:2006.05987, section 5).
+    The highest `reinit_layers` layers are initialised at random all the same; if `reinit_layers` is above 0, so is the
+    pooler (Zhang et al. 2021, arXiv:2006.05987, section 5).
 
     Raises:
         InputError: a pretrained array has another shape than the model's.
@@ -96,7 +96,7 @@ def _fresh(init_params: InitParams, optimizer: optax.GradientTransformation, see
 
 
 def finished_params(state: State) -> Any:
-    """Return the parameters to evaluate and to save as a model: the optimizer's average if it has one, or the last."""
+    """Return the parameters to evaluate and to save as a model: the optimizer's average, or `params` without one."""
     return optax.tree.get(state.opt_state, "average", state.params)
 
 

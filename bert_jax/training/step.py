@@ -64,7 +64,7 @@ def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
 def _gradients(
     task: Task, params: Any, batch: Batch, dropout_key: jax.Array, accumulation_steps: int
 ) -> tuple[Any, Metrics]:
-    """Return the gradient of the mean loss over `batch`, and the metrics with the loss."""
+    """Return the gradient of the mean loss over `batch`, and the metrics, including the loss."""
     weights = task.weights(batch)
 
     def part(micro_batch: Batch, key: jax.Array) -> tuple[Any, Metrics]:
@@ -93,7 +93,7 @@ class SkippedSteps:
     Args:
         workdir: the work directory, to which the batch of the last skipped step is written.
         source: the source of the batches.
-        most: the most skipped steps in a row that are no error.
+        most: the maximum number of consecutive skipped steps; more raise an error.
         say: shows a line to the user.
     """
 
@@ -105,7 +105,7 @@ class SkippedSteps:
         """Count a step by its metrics; must be called for every step, in order.
 
         Raises:
-            NotFiniteError: too many steps were skipped in a row; the batch of this one has been written.
+            NotFiniteError: too many steps were skipped in a row; this step's batch has been written to a file.
         """
         self._in_a_row = self._in_a_row + 1 if metrics["skipped"] else 0
         if self._in_a_row > self._most:

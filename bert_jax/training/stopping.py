@@ -5,8 +5,8 @@ its first step and its last, a signal is noted; the current step is finished and
 command line, a second Ctrl-C ends the process within a second: checkpoints, metrics and models are written whole or not
 at all, so only the steps since the last checkpoint are lost.
 
-On several hosts, SIGTERM belongs to JAX, which spreads the notice to all of them and chooses a step that none has
-reached. It ends the run there, and before the first step only once all hosts have come to it.
+On several hosts, JAX handles SIGTERM: it notifies all hosts and chooses a step that none of them has reached, where the
+run ends. A run that has not begun its first step ends only once all hosts have come to that step.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from bert_jax.errors import printable
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell reports
 EXIT_TERMINATED = 128 + signal.SIGTERM
-GRACE_SECONDS = 5.0  # seconds until a process that hangs in compiled code, with nothing to save, is ended
-_LONGEST_COMMAND = 4000  # most characters of the command in a message
+GRACE_SECONDS = 5.0  # seconds after a signal until a process in compiled code, with nothing to save, is ended
+_LONGEST_COMMAND = 4000  # maximum number of characters of the command in a message
 _active: "Stop | None" = None
-_calls = itertools.count(1)  # of `Stop.agreed`, by which JAX tells how far the hosts are
+_calls = itertools.count(1)  # counts calls of `Stop.agreed`, by which JAX compares the progress of hosts
 
 
 class Interrupted(KeyboardInterrupt):
@@ -43,9 +43,9 @@ class Stop:
     """The signals received so far, and how they end the run.
 
     Args:
-        command: the command line that resumes the run, in a process of its own: there, a second Ctrl-C ends the
-            process, as does a first one without effect for GRACE_SECONDS while there is nothing to save. "" in a
-            library call, where a second Ctrl-C raises KeyboardInterrupt.
+        command: the command line that resumes the run, if bert-jax is the whole process. A second Ctrl-C then ends the
+            process, as does the first signal if it has no effect for GRACE_SECONDS while there is nothing to save. ""
+            in a library call, where a second Ctrl-C raises KeyboardInterrupt.
 
     Attributes:
         number: the number of the first signal; None before it.
@@ -66,8 +66,8 @@ class Stop:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Only note the signals that come while the block runs, and handle them at its end at the latest."""
-        if self.number is not None:  # a signal came where exceptions are lost: in a callback of the garbage collector
+        """Only record signals that arrive while the block runs, and handle them at its end at the latest."""
+        if self.number is not None:  # the signal came in a garbage-collector callback, where exceptions are lost
             raise self.exception()
         self._deferring = True
         try:
@@ -78,7 +78,7 @@ class Stop:
             raise self.exception()
 
     def agreed(self) -> bool:
-        """Return whether a signal ends the run now; on several hosts, which call this equally often, all at once."""
+        """Return whether a signal ends the run now, the same on all hosts; each host must call this equally often."""
         if not _jax_handles_sigterm():
             return self.number is not None
         from orbax.checkpoint import multihost
@@ -110,7 +110,7 @@ class Stop:
 
     def _uninstall(self) -> None:
         for number, before in self._before.items():
-            if number == signal.SIGINT or not _jax_handles_sigterm():  # JAX may have come meanwhile
+            if number == signal.SIGINT or not _jax_handles_sigterm():  # JAX may have set its handler
                 signal.signal(number, before)
 
     def _handle(self, number: int, _: Any) -> None:
@@ -121,7 +121,7 @@ class Stop:
             self.abrupt = True
             raise self.exception()
         if _jax_handles_sigterm():
-            signal.raise_signal(signal.SIGTERM)  # an interrupt of one host stops all
+            signal.raise_signal(signal.SIGTERM)  # Ctrl-C on one host stops all hosts
 
     def _watch(self, wakeups: int) -> None:
         """Handle signals immediately, while the main thread may be in compiled code for minutes."""
@@ -150,7 +150,7 @@ class Stop:
 def listening(command: str = "") -> Iterator[Stop]:
     """Handle SIGINT and SIGTERM while the block runs, and yield their `Stop`; nested blocks share it.
 
-    Outside the main thread, which alone receives signals, the `Stop` never has a signal.
+    Only the main thread receives signals; in another thread, the `Stop` never has one.
 
     Args:
         command: passed to `Stop`.
@@ -193,7 +193,7 @@ def _watched(stop: Stop) -> Iterator[None]:
 
 
 def _jax_handles_sigterm() -> bool:
-    """Return whether JAX has joined this process to others, and put its own handler of SIGTERM, in C, in place."""
+    """Return whether JAX has connected this process to others, and so installed its own SIGTERM handler, in C."""
     return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
 
 

@@ -79,7 +79,7 @@ def sweep(
 
 
 def parse_grid(words: Sequence[str]) -> dict[str, list[str]]:
-    """Parse a grid, `["seed=0,1"]` -> `{"seed": ["0", "1"]}`. Raises InputError for other words."""
+    """Parse a grid, `["seed=0,1"]` -> `{"seed": ["0", "1"]}`. Raises InputError for any other form."""
     grid: dict[str, list[str]] = {}
     for word in words:
         key, _, values = word.removeprefix("config.").partition("=")

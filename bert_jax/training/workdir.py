@@ -25,7 +25,7 @@ else:
 
 log = logger(__name__)
 
-COPIES = "run"  # name of a directory in a checkpoint, and of the file in it: copies of `config.json` and `data.json`
+COPIES = "run"  # name of a directory in a checkpoint, and of its file with copies of `config.json` and `data.json`
 _OF_OTHERS = re.compile(r"\..*|lost\+found|logs|.*\.(log|out|err)")  # files that schedulers and file systems create
 
 
@@ -122,7 +122,7 @@ class Workdir:
     def _read(
         self, path: storage.Path, is_valid: Callable[[Any], bool], what: str, way_on: str, warn: bool
     ) -> dict[str, Any] | None:
-        """Read a file of the run, or where it is missing or damaged, its copy in the newest checkpoint that has one."""
+        """Read a file of the run; if it is missing or damaged, its copy in the newest checkpoint that has one."""
         why = f"{path}: expected {what}, found no file"
         if is_there := path.exists():
             try:
@@ -150,10 +150,10 @@ class Workdir:
         return sorted((int(path.name) for path in self.checkpoints.iterdir() if path.name.isdecimal()), reverse=True)
 
     def check(self, recipe: ConfigDict) -> None:
-        """Raise InputError when the directory holds a run of another recipe, with the keys that differ, or files that
-        are not of a run, or when no checkpoints can be written to it."""
+        """Raise InputError when the directory holds a run of another recipe (the message names the keys that differ) or
+        files of other programs, or when no checkpoints can be written to it."""
         if self.path.is_remote and not self.path.url.startswith("gs://"):
-            raise InputError(f"{self.path}: expected a work directory on a disk or on gs://, which checkpoints need")
+            raise InputError(f"{self.path}: expected a work directory on a disk or on gs://, as checkpoints need it")
         if not self.path.exists():
             return
         if not self.path.is_dir():
@@ -178,7 +178,7 @@ class Workdir:
             )
 
     def _check_ours(self) -> None:
-        """Raise InputError when a directory without the recipe of a run holds files that we did not write."""
+        """Raise InputError when a directory without the recipe of a run holds files that no run has written."""
         with contextlib.suppress(InputError):
             if self.data_record().data is not None:  # only config.json is missing
                 return
@@ -197,14 +197,14 @@ class Workdir:
     def check_finished(self, recipe: ConfigDict, build: Callable[[], Job]) -> None:
         """Compare the data and initial weights of a finished run with those of `recipe`, on the first process.
 
-        Where the recipe names the same files as before and they can no longer be read, a warning says so.
+        If the recipe names the same files as before but they can no longer be read, this only logs a warning.
 
         Args:
             recipe: the resolved recipe.
             build: function that returns its training job; every process calls it.
 
         Raises:
-            InputError: the run was trained or evaluated on other data, or files that the recipe names cannot be read.
+            InputError: the run was trained or evaluated on other data, or new files of the recipe cannot be read.
         """
         saved, record = self.saved_recipe(), self.data_record()
         if saved is None or record.data is None:
@@ -232,7 +232,7 @@ class Workdir:
 
     @contextlib.contextmanager
     def begun(self, recipe: ConfigDict, job: Job) -> Iterator[tuple[storage.Claim, int | None]]:
-        """Lock the directory while the block runs, and begin the run (`begin`), on the first process for all.
+        """Lock the directory while the block runs, and begin the run (`begin`); the first process does so for all.
 
         Raises:
             InputError: on every process: another run is under way in the directory, or `begin` raised.
@@ -246,7 +246,7 @@ class Workdir:
                 except (InputError, OSError) as error:
                     refused = error
             if jax.process_count() > 1 and multihost_utils.process_allgather(np.array(refused is not None)).any():
-                refused = refused or InputError(f"{self.path}: the first process could not have it")
+                refused = refused or InputError(f"{self.path}: the first process could not use it")
             if refused is not None:
                 raise refused
             yield claim, before
@@ -260,7 +260,7 @@ class Workdir:
             num_steps: the number of steps of the whole run.
 
         Returns:
-            The number of steps that the run had before, or None where it is not known.
+            The run's previous total number of steps; None if it is unknown.
 
         Raises:
             InputError: the data have changed since the run began, or the run cannot have this number of steps.
@@ -283,7 +283,7 @@ class Workdir:
     def _compare(self, recipe: ConfigDict, record: DataRecord, data: dict[str, Any], is_finished: bool = False) -> None:
         if record.data is None:
             log.warning(
-                "%s is of an earlier version: its data cannot be compared until now; from here on they are", self.path
+                "%s is of an earlier version, which recorded no data: only later changes of data are found", self.path
             )
             return
         places = {name: recipe.data.get(name, "") for name in ("train", "dev", "prepared")}
@@ -304,7 +304,7 @@ class Workdir:
         """Rename a model of fewer steps, or an incomplete model, to make room for the new one."""
         if not self.model.exists() or not any(self.model.iterdir()):
             return
-        name, why = (str(done), "is of fewer steps") if self.is_finished else ("incomplete", "is not whole")
+        name, why = (str(done), "is of fewer steps") if self.is_finished else ("incomplete", "is incomplete")
         aside = storage.free_name(self.path / f"{self.model.name}-{name}")
         self.model.rename(aside)
-        log.warning("%s %s; it is %s now", self.model, why, aside)
+        log.warning("%s %s; renamed it to %s", self.model, why, aside)

@@ -298,10 +298,10 @@ def test_models_that_cannot_be_pruned(folder, tmp_path, tiny_tokenizer):
     bare = shutil.copytree(folder / "model", tmp_path / "bare")
     for name in ("tokenizer.json", "vocab.txt"):
         (bare / name).unlink()
-    with pytest.raises(InputError, match="bare: expected a tokenizer, whose vocabulary is pruned, found none"):
+    with pytest.raises(InputError, match="bare: expected a tokenizer with a vocabulary to prune, found none"):
         prune(bare, tmp_path / "out", Pruning(vocabulary=corpus))
     write(tmp_path / "encoder", tiny_tokenizer, head="encoder")
-    with pytest.raises(InputError, match="whose loss importance is computed from, found one for encoder"):
+    with pytest.raises(InputError, match="as importance is computed from the loss, found one for encoder"):
         prune(tmp_path / "encoder", tmp_path / "out", Pruning(heads=0.5), data=corpus[0])
     with pytest.raises(InputError, match="expected a new or empty directory, found one with files in it"):
         prune(folder / "model", bare, Pruning(layers=(0,)))

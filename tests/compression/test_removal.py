@@ -171,7 +171,7 @@ def test_parts_that_an_architecture_cannot_lose():
         removal.keep_heads(*small("eurobert", num_key_value_heads=2), HEADS)
     with pytest.raises(InputError, match="layers: expected layer 0"):
         removal.keep_layers(*small("modernbert"), [1, 2])
-    with pytest.raises(InputError, match="layers: expected layer 0 too, to which the convolution"):
+    with pytest.raises(InputError, match="layers: expected layer 0 too, as the convolution"):
         removal.keep_layers(*small("deberta-v2", conv_kernel_size=3), [1, 2])
 
 

@@ -116,7 +116,7 @@ def test_an_adapter_that_is_not_merged(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (pair("encoder.layer.7.attention.self.query"), "expected updates of tensors of the base .*layer.7"),
+        (pair("encoder.layer.7.attention.self.query"), "expected updates of the base model's tensors, .*layer.7"),
         ({name: t for name, t in pair(QUERY).items() if "_A" in name}, "expected lora_B.weight beside"),
         ({name: t[:, :7] if "_A" in name else t for name, t in pair(QUERY).items()}, r"expected an update of shape"),
         ({f"base_model.model.{QUERY}.lora_magnitude_vector": np.ones(8, np.float32)}, r"expected .* lora_B alone"),
@@ -179,13 +179,11 @@ def test_an_adapter_beside_the_weights_of_a_model_is_merged(tmp_path, base):
 def test_an_adapter_beside_weights_whose_base_is_unknown_is_refused(tmp_path):
     write_model(tmp_path / "both")
     write_adapter(tmp_path / "both", pair(QUERY), base_model_name_or_path="bert-base-uncased")
-    message = (
-        "expected the base model 'bert-base-uncased' of the adapter beside the weights, found none; give it .*--base"
-    )
+    message = "expected the base model 'bert-base-uncased' of the adapter, found none; set base=DIR .*--base DIR"
     with pytest.raises(InputError, match=message):
         load_pretrained(tmp_path / "both")
     load_pretrained(tmp_path / "both", base=tmp_path / "both")
-    with pytest.raises(InputError, match="expected a base model that is no adapter, found one in"):
+    with pytest.raises(InputError, match="expected a base model, found an adapter in"):
         write_adapter(tmp_path / "other", pair(QUERY))
         load_pretrained(tmp_path / "other", base=tmp_path / "both")
 

@@ -449,7 +449,7 @@ def test_a_tensorflow_checkpoint_of_objects_without_a_config(tmp_path):
     index = bundles.table([(b"", bundles.header()), (b"_CHECKPOINTABLE_OBJECT_GRAPH", graph)])
     (tmp_path / "ckpt-1.index").write_bytes(index)
     (tmp_path / "ckpt-1.data-00000-of-00001").write_bytes(bytes(8))
-    assert "found one of objects (tf.train.Checkpoint or Keras); save the model's variables" in refused(tmp_path)
+    assert "found an object-based one (tf.train.Checkpoint or Keras); save the model's variables" in refused(tmp_path)
 
 
 def test_a_folder_with_one_file_of_weights_and_no_config(tmp_path):

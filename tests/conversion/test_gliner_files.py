@@ -107,8 +107,8 @@ def test_an_older_directory_takes_the_encoder_from_elsewhere(model, tmp_path, ti
     [
         ({"span_mode": "token_level"}, "span_mode: expected 'markerV0', found 'token_level'"),
         ({"labels_encoder": "BAAI/bge"}, "labels_encoder: .* found 'BAAI/bge': bi-encoders are not supported"),
-        ({"labels_decoder": "gpt2"}, "labels_decoder: .* found 'gpt2': decoders of names"),
-        ({"relations_layer": "biaffine"}, "relations_layer: .* extraction of relations is not supported"),
+        ({"labels_decoder": "gpt2"}, "labels_decoder: .* found 'gpt2': decoders of type names"),
+        ({"relations_layer": "biaffine"}, "relations_layer: .* relation extraction is not supported"),
         ({"post_fusion_schema": "l2l"}, "post_fusion_schema: .* found 'l2l'"),
         ({"fuse_layers": True}, "fuse_layers: expected False, found True"),
         ({"words_splitter_type": "jieba"}, "words_splitter_type: expected 'whitespace', found 'jieba'"),

@@ -76,7 +76,7 @@ def test_keys_for_which_transformers_has_a_default(tmp_path, caplog, family, fie
     stated = load_pretrained(tmp_path / "model")
     edit(tmp_path / "model", **{key: None})
     assert load_pretrained(tmp_path / "model").config == stated.config
-    assert f"config.json: no {key}: {value}, the default of transformers" in caplog.text
+    assert f"config.json: found no {key}; using {value}, transformers' default" in caplog.text
     transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
     if family not in ("neobert", "nomic-moe"):  # which transformers does not have
         assert getattr(transformers.AutoConfig.for_model(kind.model_type or family), key) == value

@@ -158,7 +158,7 @@ def test_a_merged_model_is_one_of_transformers(theirs, tmp_path):
     assert relative(run(again.eval(), inputs)[0], run(expected, inputs)[0]) < 1e-5
     ours = from_pretrained(tmp_path / "merged")  # which has no adapters any more
     assert (ours.settings.prompt(), ours.settings.task) == (PROMPTS["retrieval.query"], "")
-    with pytest.raises(InputError, match="task 'separation' is not known; the model has no adapters of tasks"):
+    with pytest.raises(InputError, match="task 'separation' is not known; the model has no task adapters"):
         from_pretrained(tmp_path / "merged", task="separation")
 
 

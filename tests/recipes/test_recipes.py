@@ -286,7 +286,7 @@ def test_a_saved_recipe_with_an_unknown_key(tmp_path):
 def test_numbers_that_float32_does_not_hold(key, value):
     recipe = recipes.pretraining()
     recipe.update_from_flattened_dict({key: value})
-    with pytest.raises(InputError, match=rf"config\.{key}: expected 0 or a number of 1.18e-38 to 3.4e\+38"):
+    with pytest.raises(InputError, match=rf"config\.{key}: expected 0 or a float32 number from 1.18e-38 to 3.4e\+38"):
         recipes.resolve(recipe)
     recipe.update_from_flattened_dict({key: 1e-7})
     recipes.resolve(recipe)

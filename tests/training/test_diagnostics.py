@@ -31,7 +31,7 @@ FALLING = [4 - 0.1 * i for i in range(20)]
         (lines(FALLING, matthews=0.0), "matthews was 0 in each of 1 evaluations: every row was given the same class"),
         (
             [*lines(FALLING), {"step": 9, "eval/mlm_accuracy": 0.05, "eval/mlm_majority_accuracy": 0.06}],
-            "mlm_accuracy 0.05 never beat the most frequent token, which alone gives 0.06",
+            "mlm_accuracy 0.05 never beat 0.06, which the most frequent token alone gives",
         ),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_damaged_line_costs_that_line_and_is_kept(tmp_path, caplog, damaged):
     assert [line["step"] for line in read_metrics(workdir.metrics)] == [10, 20, 25]
     assert (tmp_path / "metrics-damaged.jsonl").read_bytes() == content
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.endswith(f"damaged lines (1) are left out; {tmp_path / 'metrics-damaged.jsonl'} has them")
+    assert line.endswith(f"damaged lines (1) are left out; they are kept in {tmp_path / 'metrics-damaged.jsonl'}")
     MetricsLog(workdir, 20).close()
     assert sorted(path.name for path in tmp_path.glob("metrics*")) == ["metrics-damaged.jsonl", "metrics.jsonl"]
 

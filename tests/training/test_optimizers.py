@@ -361,7 +361,7 @@ def test_a_registered_optimizer_is_optaxs_before_the_learning_rate(no_registered
     np.testing.assert_array_equal(updates["kernel"], jnp.full((3, 2), -0.5))
     training.register_optimizer("whole", optax.lion(1e-4))
     check_registered("plain", OptimizerSettings())
-    with pytest.raises(InputError, match="optimizer 'whole': expected updates before the learning rate"):
+    with pytest.raises(InputError, match="optimizer 'whole': expected updates without a learning rate"):
         check_registered("whole", OptimizerSettings())
     training.register_optimizer("none", lambda settings: None)
     with pytest.raises(InputError, match=r"'none': expected an optax.GradientTransformation, found NoneType"):

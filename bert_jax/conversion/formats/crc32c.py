@@ -8,7 +8,7 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def masked_crc32c(data: np.ndarray | bytes | memoryview) -> int:
-    """Return the checksum of bytes, rotated and shifted so that a checksum of data with checksums stays strong."""
+    """Return the masked CRC-32C of bytes; the mask keeps it strong for data that itself contains checksums."""
     view, crc = memoryview(data).cast("B"), 0
     for start in range(0, len(view), _STEP):
         crc = google_crc32c.extend(crc, bytes(view[start : start + _STEP]))

@@ -1,7 +1,7 @@
 """Read and write Hugging Face's `flax_model.msgpack`: nested dicts of arrays in MessagePack (`flax.serialization`).
 
 An array is an extension of type 1 that holds the packed (shape, name of the dtype, bytes); a long array is a dict of
-such chunks. A file is read whole; arrays are written one at a time.
+chunks, each an array. A file is read whole; arrays are written one at a time.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _DTYPES = {
 _CHUNKED = "__msgpack_chunked_array__"
 _ARRAYS = (1, 3)  # extension types of arrays and of numpy scalars, which are written as arrays without axes
 _BYTES = (0xC4, 0xC5, 0xC6)  # MessagePack types of bytes
-_LONGEST_DESCRIPTION = 512  # bytes before those of an array
+_LONGEST_DESCRIPTION = 512  # limit of the bytes before an array's values
 # Names that `nn.scan` and Hugging Face give to stacked layers; some files have none.
 _STACK = re.compile(r"(Flax)?ScanLayers|[Ss]can_?[Ll]ayers?|\w*Collection_\d+")
 
@@ -41,7 +41,7 @@ def begins(start: bytes) -> bool:
 
 @contextlib.contextmanager
 def open_tensors(path: storage.PathLike) -> Iterator[Tensors]:
-    """Yield the arrays of a file by Flax's names, as `a/b/c`; of a dict with `params`, only the arrays in `params`.
+    """Yield the arrays of a file by Flax's names, as `a/b/c`; if there is a dict `params`, only its arrays.
 
     Stacked layers are split: `layer/attention/...` becomes `layer/0/attention/...`, `layer/1/attention/...`, ...
 

@@ -21,9 +21,9 @@ from bert_jax.errors import InputError
 MOST_TENSORS = 2_000
 LONGEST_DESCRIPTION = 2**19  # bytes of a header or index
 _MARKS_A_TENSOR = 20  # JSON punctuation marks per tensor; a matrix with its checksum has 14
-_LONGEST_NAME = 500  # characters
+_LONGEST_NAME = 500  # maximum characters of a tensor's name
 _MOST_AXES = 32
-_CHUNK = 2**18  # bytes
+_CHUNK = 2**18  # bytes that are copied at a time
 
 
 @dataclasses.dataclass(frozen=True)

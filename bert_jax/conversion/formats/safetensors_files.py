@@ -4,9 +4,8 @@ The format has no checksums, so in other libraries' files a flipped bit is found
 value implausibly large. Files that we write have a CRC-32 of every tensor in the header's `__metadata__`; other readers
 ignore it.
 
-The header is read here, and written in `safetensors_writing`, and not by the safetensors library: the library maps the
-whole file into memory, so that a file that is cut short meanwhile ends the process, and needs all tensors in memory to
-write them.
+The safetensors library is not used, here and in `safetensors_writing`. It maps the whole file into memory, so that the
+process crashes if the file is truncated meanwhile, and it needs all tensors in memory to write them.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ from bert_jax.errors import InputError
 
 CHECKSUMS = "bert_jax.crc32"  # the key in `__metadata__`: a JSON object, tensor name -> CRC-32
 
-# In the order of the safetensors library, which sorts tensors by dtype, the last of these first, and then by name.
+# The safetensors library writes tensors sorted by dtype, in the reverse of this order, and then by name.
 DTYPE_OF_CODE = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype(np.uint8),

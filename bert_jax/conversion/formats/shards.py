@@ -14,7 +14,7 @@ def open_shards(index: storage.Path, open_shard: Callable[[storage.Path], Tensor
     Args:
         index: path of the index.
         open_shard: function that opens a shard.
-        has_stacks: whether the index lists a stack of layers as one name, so that all tensors of the shards are taken.
+        has_stacks: whether the index may list a stack of layers as one name; then all tensors of the shards are used.
 
     Raises:
         InputError: the index is damaged, or a shard or a tensor is missing.

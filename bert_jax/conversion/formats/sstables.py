@@ -77,7 +77,7 @@ def _block(file: storage.OpenFile, start: int, size: int) -> Iterator[tuple[byte
         raise InputError(f"a block of the index, at {start}, does not match its checksum; the file is damaged")
     if content[size] != 0:
         kind = "Snappy" if content[size] == 1 else f"kind {content[size]}"
-        raise InputError(f"expected blocks as TensorFlow writes them in the index, found one compressed ({kind})")
+        raise InputError(f"expected uncompressed blocks in the index, found one compressed ({kind})")
     restarts = int.from_bytes(content[size - 4 : size], "little") if size >= 4 else 0
     end = size - 4 - 4 * restarts
     if end < 0:

@@ -134,7 +134,7 @@ def _table(file: storage.OpenFile) -> tuple[int, dict[str, _Entry]]:
         raise InputError("expected the index of a TensorFlow checkpoint, found one without its header")
     if _OBJECT_GRAPH in found:
         raise InputError(
-            "expected a checkpoint of variables by name, found one of objects (tf.train.Checkpoint or Keras); "
+            "expected a name-based checkpoint, found an object-based one (tf.train.Checkpoint or Keras); "
             "save the model's variables with tf.compat.v1.train.Saver()"
         )
     return shards, found
@@ -154,7 +154,7 @@ def _shards(header: bytes) -> int:
 def _entry(name: str, value: bytes) -> _Entry:
     numbers, sizes, sliced = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}, [], False
     for field, found in _fields(value, f"variable {name!r}"):
-        if field == 2 and isinstance(found, bytes):  # TensorShapeProto, whose field 2 are its dimensions
+        if field == 2 and isinstance(found, bytes):  # TensorShapeProto: its field 2 holds the dimensions
             for part, dimension in _fields(found, f"variable {name!r}"):
                 if part == 2 and isinstance(dimension, bytes):
                     sizes.append(dict(_fields(dimension, f"variable {name!r}")).get(1, 0))

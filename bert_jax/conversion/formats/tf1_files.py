@@ -6,7 +6,7 @@ from bert_jax import storage
 from bert_jax.conversion.formats import sstables
 from bert_jax.errors import InputError
 
-_LONGEST_STATE = 2**16  # bytes of the file `checkpoint`
+_LONGEST_STATE = 2**16  # maximum size of the file `checkpoint`, in bytes
 
 
 def tf1_indices(directory: storage.Path) -> list[storage.Path]:
@@ -43,7 +43,7 @@ def old_checkpoint(directory: storage.Path) -> storage.Path | None:
 
 
 def _is_table(path: storage.Path) -> bool:
-    """Return whether a file is a table of TensorFlow's."""
+    """Return whether a file is an SSTable, as TensorFlow writes them."""
     if not path.is_file() or path.size() < 48:
         return False
     with path.open("rb") as file:

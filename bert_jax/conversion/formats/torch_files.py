@@ -47,8 +47,8 @@ _STATES = (
     "params",
     "app",
 )
-_DEEPEST_STATE = 3  # dictionaries around a state dict
-# Limit of total tensor bytes / file size; above 1 because tied tensors and columns of one storage share bytes.
+_DEEPEST_STATE = 3  # maximum number of dicts around a state dict
+# Limit of total tensor bytes / file size; above 1 because tied tensors and views of one storage share bytes.
 _MOST_SHARING = 16
 
 
@@ -71,7 +71,7 @@ def open_tensors(path: storage.PathLike) -> Iterator[dict[str, LazyTensor]]:
 
     Raises:
         InputError: the file is missing, damaged or not a state dict, or its pickle names something that a state dict
-            does not need; no code has run then. Reading a tensor from a damaged storage raises it too.
+            does not need (no code is run). Reading a tensor from a damaged storage raises it too.
     """
     with storage.open_offsets(path) as file:
         with lazy_tensors.about(file.path):
@@ -97,7 +97,7 @@ def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) ->
     if others and (len(others) == len(state) or any(_is_part_of_torch(value) for value in others.values())):
         raise _no_tensor(*next(iter(others.items())))
     if others:
-        _log.warning("%s: left out, as they are no tensors: %s", file.path, ", ".join(sorted(others)[:10]))
+        _log.warning("%s: ignored, as they are not tensors: %s", file.path, ", ".join(sorted(others)[:10]))
     whole: set[str] = set()  # keys of the storages whose CRC-32 has been verified
     tensors, claimed = {}, 0
     for name, value in state.items():
@@ -118,7 +118,7 @@ def _tensors(file: storage.OpenFile, state: Any, extents: dict[str, _Extent]) ->
 
 
 def _is_part_of_torch(value: Any) -> bool:
-    """Return whether a value is a placeholder of PyTorch's, such as a tensor that is distributed or quantized."""
+    """Return whether a value is a placeholder for a PyTorch class, such as a distributed or quantized tensor."""
     return isinstance(value, Placeholder) and value.named.startswith("torch.")
 
 
@@ -134,7 +134,7 @@ def _model_state(state: Any) -> Any:
     """Return the model's state dict inside a trainer's checkpoint, or `state` itself.
 
     Raises:
-        InputError: the file holds a model as an object, or several state dicts under names that say nothing.
+        InputError: the file holds a model as an object, or several state dicts, none of them under a usual name.
     """
     for _ in range(_DEEPEST_STATE):
         if not isinstance(state, dict):
@@ -233,7 +233,7 @@ class _Directory(io.BufferedIOBase):
         left = max(0, self._file.size - self._position)
         count = left if count is None or count < 0 else min(count, left)
         if count > longest_in(self._file.size):
-            raise InputError(f"expected a list of members in the archive, found one of {count} bytes")
+            raise InputError(f"expected a shorter list of members in the archive, found {count} bytes")
         found = self._file.read(self._position, count)
         self._position += count
         return found
@@ -283,7 +283,7 @@ def _short(file: storage.OpenFile, member: zipfile.ZipInfo) -> bytes:
     """Read a small member of the archive, such as the pickle that describes the tensors."""
     extent = _extent(file, member)
     if extent.size > longest_in(file.size):
-        raise InputError(f"expected {member.filename!r} to describe tensors, found {extent.size} bytes")
+        raise InputError(f"expected {member.filename!r} to be smaller, found {extent.size} bytes")
     content = file.read(extent.start, extent.size)
     if zlib.crc32(content) != extent.crc:
         raise InputError(f"{member.filename!r} in the archive does not match its recorded CRC-32; the file is damaged")

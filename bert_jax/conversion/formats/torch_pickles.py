@@ -48,10 +48,10 @@ _OPCODES_BESIDE = 2 * lazy_tensors.MOST_TENSORS
 _CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "REDUCE", "NEWOBJ", "NEWOBJ_EX"})
 _CONTAINERS_A_STORAGE = 8  # a parameter takes 4, a module 1
 _CONTAINERS_BESIDE = 1000
-# A larger file may have a larger pickle: one more opcode and container for this many of its bytes, and one more tensor.
+# The bounds grow with the file: one more opcode, container or tensor for each of these numbers of bytes.
 _BYTES_AN_OPCODE, _BYTES_A_CONTAINER, _BYTES_A_TENSOR = 2**8, 2**11, 2**16
-_DEEPEST = 20  # nested tuples
-_MOST_PLACEHOLDERS = 500  # different names
+_DEEPEST = 20  # maximum depth of nested tuples
+_MOST_PLACEHOLDERS = 500  # maximum number of different names
 
 
 # These three are named tuples because a pickle can set attributes on its objects, and named tuples refuse that.
@@ -167,7 +167,7 @@ def whole_object(named: str) -> InputError:
     """Return the error of a file that holds an object of a class where a state dict is expected."""
     return InputError(
         f"expected a state dict, found an object of {_printable(named)}, as torch.save(model, ...) writes; nothing was "
-        "run; load it in PyTorch beside its code, and save model.state_dict()"
+        "run; load it in PyTorch with the model's code, and save model.state_dict()"
     )
 
 
@@ -180,12 +180,12 @@ def _is_placeholder(kind: Any) -> bool:
 
 
 def most_in(size: int) -> int:
-    """Return the most tensors that a file of `size` bytes may have."""
+    """Return the maximum number of tensors in a file of `size` bytes."""
     return lazy_tensors.MOST_TENSORS + size // _BYTES_A_TENSOR
 
 
 def longest_in(size: int) -> int:
-    """Return the most bytes that the pickle of a file of `size` bytes may have."""
+    """Return the maximum number of bytes of the pickle in a file of `size` bytes."""
     return lazy_tensors.LONGEST_DESCRIPTION + size // _BYTES_AN_OPCODE
 
 
@@ -228,7 +228,7 @@ class Unpickler(pickle.Unpickler):
 
     Args:
         file: the pickle.
-        size: bytes of the file that holds it.
+        size: size in bytes of the file that holds the pickle.
 
     Attributes:
         itemsizes: key of a storage -> bytes of an element, which the older layout needs to find the storages.
@@ -251,7 +251,7 @@ class Unpickler(pickle.Unpickler):
         most_tensors = most_in(self._size)
         for count, (opcode, argument, _) in enumerate(pickletools.genops(self._file)):
             storages += opcode.name == "BINPERSID"
-            if count == 1:  # after PROTO
+            if count == 1:  # the first opcode after PROTO
                 self._refuse_object(opcode.name, argument)
             containers += opcode.name in _CONTAINERS
             if storages > most_tensors:
@@ -276,7 +276,7 @@ class Unpickler(pickle.Unpickler):
             raise whole_object(argument.replace(" ", "."))
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the object of a name: from the allow-list, or else a class of placeholders."""
+        """Return the object that a name stands for: from the allow-list, or else a placeholder class."""
         if (module, name) in _ALLOWED:
             return _ALLOWED[module, name]
         if (module, name) not in self._placeholders:

@@ -135,7 +135,7 @@ def described(dtype=1, shape=(2,), offset=0, size=8, shard=0, more=b"", crc=None
         ([(b"w", described()), (b"v", described())], "expected sorted names"),
         ([(b"w", described()), (b"w", described())], "expected sorted names"),
         ([(b"v", described()), (b"w", described())], "expected separate variables"),
-        ([(b"_CHECKPOINTABLE_OBJECT_GRAPH", described(7))], "found one of objects"),
+        ([(b"_CHECKPOINTABLE_OBJECT_GRAPH", described(7))], "found an object-based one"),
     ],
 )
 def test_an_index_that_lies_is_refused_in_one_line(tmp_path, entries, message):
