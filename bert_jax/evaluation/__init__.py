@@ -1,4 +1,4 @@
-"""Evaluate fine-tuned models over files, and write their predictions: the driver, for models of every task."""
+"""Evaluate fine-tuned models of every task on files, and write their predictions."""
 
 from typing import TYPE_CHECKING
 

@@ -33,7 +33,7 @@ class Evaluated(NamedTuple):
 
     Attributes:
         scores: the metrics, and `examples`, the number of rows.
-        sections: returns the sections of the report.
+        sections: a function that returns the sections of the report.
     """
 
     scores: dict[str, float]
@@ -47,8 +47,7 @@ class Evaluator(abc.ABC):
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        onnx: an ONNX file of the model by `bert_jax.export`, whose outputs are taken instead of those of JAX; None =
-            none.
+        onnx: an ONNX file of the model, exported by `bert_jax.export`, to run in place of the JAX model; None = JAX.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`. Parameters that a subclass adds, of types
             str, int, float, bool or Sequence[str], become flags of `bert-jax evaluate` and `predict`.
 
@@ -57,10 +56,10 @@ class Evaluator(abc.ABC):
 
     Attributes:
         head: the head of the models that the class evaluates.
-        formats: name endings of the files that `predict` writes.
-        default_columns: the columns of a table, where neither the caller nor the model names them.
+        formats: suffixes of the files that `predict` can write.
+        default_columns: the columns of a table, if neither the caller nor the model names them.
         noun: the word for a row in messages.
-        runner: the model, its tokenizer, and the limits within which it runs.
+        runner: the opened model and its tokenizer, batch size and maximum length.
         task: the task of the model (`bert_jax.jobs.base.Task`).
         predictor: runs the model over rows.
     """
@@ -84,16 +83,16 @@ class Evaluator(abc.ABC):
 
     @abc.abstractmethod
     def build_task(self, model: Bert) -> Any:
-        """Return the task of an opened model. Raises InputError where the model does not fit it."""
+        """Return the task of an opened model. Raises InputError when the model does not fit it."""
 
     @classmethod
     def columns(cls, model_dir: storage.PathLike, columns: Columns) -> Columns:
-        """Return the caller's columns, completed with those that the model remembers, and with the default ones."""
+        """Return the caller's columns; missing ones are those saved with the model, or else the default ones."""
         return columns.filled(read_training_metadata(model_dir).columns).filled(cls.default_columns)
 
     @classmethod  # noqa: B027 (most classes have nothing to refuse)
     def check_evaluate(cls, **options: Any) -> None:
-        """Raise InputError where `options` of the class are not for `evaluate`, before the model is opened."""
+        """Raise InputError, before the model is opened, when `options` of the class do not suit `evaluate`."""
 
     @classmethod
     def check_predict(cls, out: storage.PathLike, invalid_rows: str, **options: Any) -> None:
@@ -130,7 +129,7 @@ class Evaluator(abc.ABC):
 
 
 def evaluator_class(model_dir: storage.PathLike) -> type[Evaluator]:
-    """Return the class that evaluates the model in a directory: of the task that has its head, or whose record it has.
+    """Return the `Evaluator` of the task of a saved model, which its head and its training record determine.
 
     Raises:
         InputError: the model was not fine-tuned for a task.
@@ -161,11 +160,11 @@ def evaluate(
         model_dir: a directory in the Hugging Face layout.
         data: the rows, as the task's `Evaluator` reads them: for most tasks, what
             `bert_jax.data.finetuning.tables.read_rows` takes.
-        columns: the columns of `data`; those not named are the ones that the model remembers from its training, or the
-            task's default ones.
+        columns: the columns of `data`; those not named are the columns that the model was trained on, or the task's
+            default ones.
         metric_names: the metrics to return; empty for all that fit.
         invalid_rows: one of `bert_jax.data.invalid_rows.RULES`.
-        skipping: the words by which messages say how invalid rows are skipped.
+        skipping: the option or flag that skips invalid rows, for messages.
         report: an `.html` file to write, with the scores, figures and the worst mistakes.
         options: arguments of the task's `Evaluator`, and of `bert_jax.evaluation.model_runner.open_runner`:
             `batch_size`, `max_seq_length`, `dtype`, `onnx`.

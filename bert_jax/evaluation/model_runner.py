@@ -23,21 +23,21 @@ from bert_jax.tokenization import Tokenizer
 if TYPE_CHECKING:
     from bert_jax.reports.attention import Attention
 
-_LARGEST_MAPS = 2**28  # attention weights of a sequence, a gigabyte of float32: more than BERT-large has at 512 tokens
+_LARGEST_MAPS = 2**28  # limit of attention weights per sequence: 1 GiB in float32, above BERT-large at 512 tokens
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelRunner:
-    """A model directory, opened.
+    """An opened model directory.
 
     Attributes:
         config, params: the config and the parameters of the model.
         tokenizer: the tokenizer of the model.
-        compute: the settings of its computation.
-        max_length: the longest sequence in tokens.
+        compute: dtype, attention backend and platform of the forward pass.
+        max_length: maximum sequence length in tokens.
         batch_size: rows of a batch, a multiple of the number of devices.
         mesh: a mesh of all devices.
-        settings: the settings of texts, vectors and scores in the files of sentence-transformers.
+        settings: prompts, similarity and other settings from sentence-transformers' files.
         prompt: a text put before each text (for a pair, before the first).
     """
 
@@ -52,14 +52,14 @@ class ModelRunner:
     prompt: str = ""
 
     def jitted(self, predict: Callable[[Any, Batch], dict[str, jax.Array]]) -> Callable[[Batch], dict[str, np.ndarray]]:
-        """Jit `predict`, batch -> predictions in NumPy, with rows split over the devices and parameters on each."""
+        """Jit `predict` as a function of a batch: rows are split over the devices, parameters are on each."""
         replicated, split = NamedSharding(self.mesh, PartitionSpec()), NamedSharding(self.mesh, sharding.batch_spec())
         params = jax.device_put(self.params, replicated)
         step = jax.jit(predict, in_shardings=(replicated, split), out_shardings=replicated)
         return lambda batch: jax.device_get(step(params, batch))
 
     def attention(self, head: str, features: Paddable, number: int) -> "Attention | None":
-        """Return the attention maps of one sequence; None where they would be too large.
+        """Return the attention maps of one sequence; None if they would be too large.
 
         Args:
             head: the head of the model.
@@ -99,7 +99,7 @@ def open_runner(
         model_dir: a directory in the Hugging Face layout.
         head: one of `bert_jax.modeling.HEADS`.
         batch_size: rows of a batch; rounded up to a multiple of the number of devices.
-        max_seq_length: the longest sequence in tokens; longer texts are cut or windowed; 0 = the model's own limit.
+        max_seq_length: maximum sequence length in tokens; longer texts are cut or windowed; 0 = the model's own limit.
         dtype: the dtype of matrix products; auto is bfloat16 on accelerators and float32 on CPU.
         prompt_name: for sentence embeddings and cross-encoders, the name of the model's prompt to put before texts;
             None = its default, "" = none.

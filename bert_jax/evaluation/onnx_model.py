@@ -1,4 +1,4 @@
-"""`OnnxBert`: a model whose forward pass is that of an exported ONNX file, in onnxruntime."""
+"""`OnnxBert`: a model whose forward pass runs an exported ONNX file in onnxruntime."""
 
 import dataclasses
 from typing import Any
@@ -15,11 +15,11 @@ from bert_jax.modeling import Bert, BertOutput, Params
 
 @dataclasses.dataclass(frozen=True)
 class OnnxBert(Bert):
-    """A BERT with a head that onnxruntime runs; its parameters are those of the file.
+    """A BERT with a head that onnxruntime runs, with the parameters in the ONNX file.
 
     Attributes:
         session: an `onnxruntime.InferenceSession`.
-        outputs: the outputs that are computed.
+        outputs: names of the outputs to compute.
     """
 
     session: Any = None
@@ -37,13 +37,13 @@ class OnnxBert(Bert):
 
         Args:
             params: not read.
-            input_ids: `[B, S]` int32; `[B, K, S]` for multiple choice, as are the next two.
+            input_ids: int32 `[B, S]`, or `[B, K, S]` for multiple choice; the next two have the same shape.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
             options: `output_last_hidden_state`, which is not read.
 
         Raises:
-            InputError: another input is given than those of the file.
+            InputError: an input is given that an ONNX file does not have.
         """
         option_names = {name for name, value in options.items() if value is not None and value is not False}
         if others := sorted(option_names - {"output_last_hidden_state"}):
@@ -76,13 +76,13 @@ def open_onnx_bert(bert: Bert, path: storage.PathLike) -> OnnxBert:
         path: the file.
 
     Raises:
-        InputError: onnxruntime or the file is missing, or the file is not that of such a model.
+        InputError: onnxruntime or the file is missing, or the file's outputs do not fit the model.
     """
     session = open_onnx_session(path, "--onnx")
     output_shapes = {output.name: output.shape for output in session.get_outputs()}
     sizes = (2, 3, 4) if bert.head == "multiple_choice" else (2, 4)
     expected = _outputs(bert, jax.ShapeDtypeStruct(sizes, jnp.int32))
-    names = tuple(name for name in expected if name not in ("last_hidden_state", "pooler_output"))  # of the head
+    names = tuple(name for name in expected if name not in ("last_hidden_state", "pooler_output"))  # the head's outputs
     for name in names:
         axes, shape = output_shapes.get(name, []), expected[name].shape
         if len(axes) != len(shape) or any(isinstance(n, int) and n != m for n, m in zip(axes, shape, strict=True)):

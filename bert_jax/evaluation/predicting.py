@@ -25,7 +25,7 @@ def predict(
 ) -> Any:
     """Return or write a fine-tuned model's prediction for every row, in the order of the rows.
 
-    Tables are read and written in constant memory. Each task's `Evaluator` says what its files hold.
+    Tables are read and written in constant memory. Each task's `Evaluator` documents the content of its files.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
@@ -76,7 +76,7 @@ def open_predictor(
 
     Args:
         model_dir: as in `predict`.
-        out: a file to write; the suffix of all of them.
+        out: one of the files to write; the others must have the same suffix.
         columns: as in `predict`.
         invalid_rows: as in `predict`.
         skipping: as in `evaluate`.

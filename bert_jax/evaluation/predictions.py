@@ -13,12 +13,12 @@ from bert_jax.evaluation.model_runner import ModelRunner
 
 
 class RowPredictor:
-    """Prediction of a task over tokenised rows, in batches of few shapes.
+    """Run a task's `predict` over tokenised rows, in batches of few shapes.
 
     Args:
         runner: the model.
         predict: the `predict` of its task.
-        max_length: the longest row in tokens; 0 = `runner.max_length`.
+        max_length: maximum length of a row in tokens; 0 = `runner.max_length`.
     """
 
     def __init__(self, runner: ModelRunner, predict: Callable[[Any, Batch], dict[str, jax.Array]], max_length: int = 0):

@@ -21,7 +21,7 @@ _log = logger(__name__)
 
 
 class TableCells:
-    """Text of the cells of one table, which counts those that it changes.
+    """Convert fields to the text of cells of one table, and count the cells that are changed.
 
     By the rule of OWASP ("CSV injection"), an apostrophe is written before a text that a spreadsheet would run as a
     formula: one that begins with `=`, `+`, `-` or `@`, their full-width forms, a tab or a line end, also after spaces
@@ -37,7 +37,7 @@ class TableCells:
         self._formulas = self._escaped = 0
 
     def text(self, field: Any) -> str:
-        """Return a field as the text of a cell; None is empty, and what is neither text nor a number is JSON."""
+        """Return a field as the text of a cell: empty for None, JSON for objects other than text and numbers."""
         if field is None or isinstance(field, int | float):
             return "" if field is None else printable_json(field)
         text = field if isinstance(field, str) else printable_json(field, default=str)
@@ -77,5 +77,5 @@ def _is_formula(part: str) -> bool:
     formula = _FORMULA.match(part)
     if formula is None:
         return False
-    # A part with anything before the sign always gets an apostrophe, so that a cell has one only where one was added.
+    # A part with anything before the sign, even an apostrophe, gets one: apostrophes before formulas are always ours.
     return formula.end() > 0 or (any(map(str.isalnum, part)) and not _NUMBER.fullmatch(part))

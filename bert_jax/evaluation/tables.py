@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class TableEvaluator(Evaluator):
     """Evaluate a model of texts, or of pairs of texts, in a table.
 
-    A subclass says what its labels, scores and answers are. `predict` writes for each row the columns that are copied
+    A subclass defines its labels, scores and answers. `predict` writes for each row the columns that are copied
     from the data, the texts (only to JSON lines), and the answer.
 
     Attributes:
@@ -44,7 +44,7 @@ class TableEvaluator(Evaluator):
     @property
     @abc.abstractmethod
     def header(self) -> Sequence[str]:
-        """Return the names of the parts of an answer, which are columns of a table."""
+        """Return the names of the fields of an answer, which are columns of a table."""
 
     @property
     def missing(self) -> Sequence[str]:
@@ -53,15 +53,15 @@ class TableEvaluator(Evaluator):
 
     @abc.abstractmethod
     def labelled(self, data: Any, columns: Columns, invalid: InvalidRows) -> tuple[list[Example], np.ndarray]:
-        """Return the labelled rows, and their labels as `bert_jax.data.finetuning.features.Features` has them."""
+        """Return the labelled rows, and their labels in the form of `bert_jax.data.finetuning.features.Features`."""
 
     @abc.abstractmethod
     def scores(self, labels: np.ndarray, outputs: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-        """Return metrics of the model's outputs against the labels of all rows; the names are of `choose_metrics`."""
+        """Return metrics of the model's outputs against the labels of all rows; see `choose_metrics` for `names`."""
 
     @abc.abstractmethod
     def answer(self, output: np.ndarray) -> dict[str, Any]:
-        """Return the answer that an output of the model gives, as the keys of a JSON object."""
+        """Convert an output of the model to an answer: the keys and values of a JSON object."""
 
     def sections(self, labels: np.ndarray, outputs: np.ndarray, row: "RowTexts", attend: "Attend") -> "list[Section]":
         """Return the sections of the report; the arguments are those of `bert_jax.reports.classes.one_label`."""
@@ -119,7 +119,7 @@ class TableEvaluator(Evaluator):
         return write_answers(out, self.header, rows, answer, self.missing, lambda row: row.kept)
 
     def check_row(self, where: str, texts: dict[str, str]) -> None:
-        """Raise InvalidRow when a row, at `where` in its file, cannot be answered: when a text is empty."""
+        """Raise InvalidRow when a text of a row is empty; `where` is the place of the row in its file."""
         check_texts(where, texts)
 
     def fields(self, answer: dict[str, Any]) -> Sequence[Any]:
@@ -127,7 +127,7 @@ class TableEvaluator(Evaluator):
         return [answer[name] for name in self.header]
 
     def _answers(self, rows: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Sequence[Any]]]:
-        """Yield the answer to each row as a JSON object, beside the texts, and as the fields of a table."""
+        """Yield the answer to each row, as a JSON object that also has the texts, and as the fields of a table."""
         outputs = self.outputs(self.features(rows, np.zeros(len(rows), np.int32)))
         for row, output in zip(rows, outputs, strict=True):
             texts = {"text": row.text} | ({} if row.pair is None else {"pair": row.pair})

@@ -26,7 +26,7 @@ def write_answers(
     """Write an answer for every row, in the order of the rows; the file appears when it is complete.
 
     In a `.jsonl` file, an InvalidRow becomes an object whose answer is null and whose `error` is the message; in a
-    table, it becomes empty fields. Columns copied from the data come first; a column with the name of a part of the
+    table, it becomes empty fields. Columns copied from the data come first; a column with the name of a field of the
     answer is renamed `input_NAME`.
 
     Args:

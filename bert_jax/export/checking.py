@@ -1,4 +1,4 @@
-"""The check of an exported model: run it in its runtime, and compare its outputs with those of bert_jax."""
+"""Check an exported model: run it in its runtime, and compare its outputs with those of bert_jax."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,7 @@ from bert_jax.errors import InputError, one_line
 from bert_jax.export.signature import Arrays, Runner, SourceModel, example_inputs, forward, signature_of
 from bert_jax.modeling import Bert, Compute
 
-# dtype -> the largest difference that passes. For float32 it is of single values, relative to the largest value where
-# that is above 1; for the others it is the root mean square of differences, relative to that of the values.
+# dtype -> the largest difference that passes: for float32 in `Difference.largest`, else in `Difference.relative`.
 LIMITS = {"float32": 1e-5, "bfloat16": 0.1, "float16": 0.02, "int8_dynamic": 0.5, "int8_static": 0.5}
 _SHORT, _LONG = 7, 33  # lengths in tokens of the two batches
 _TEXTS = 8
@@ -20,8 +19,8 @@ class Difference(NamedTuple):
     """The difference between an exported model and bert_jax in float32, over all outputs and batches.
 
     Attributes:
-        largest: largest absolute difference, divided by the output's largest absolute value where that is above 1.
-        relative: root mean square of the differences of an output, divided by that of its values.
+        largest: largest absolute difference, divided by the output's largest absolute value if that is above 1.
+        relative: root mean square of the differences of an output, divided by the root mean square of its values.
     """
 
     largest: float
@@ -31,9 +30,9 @@ class Difference(NamedTuple):
 def check_outputs(run: Runner, source: SourceModel, dtype: str, where: str) -> Difference:
     """Compare an exported model with bert_jax, on two batches of random tokens or on a batch of texts.
 
-    The random batches have 1 short row, and 3 longer rows with padding. int8 is compared on texts if there are any,
-    since random tokens have activations that no text has. Outputs of padding are not compared, since they depend on no
-    token where a local window holds none.
+    One random batch has 1 short row, the other 3 longer rows with padding. int8 models are compared on texts if there
+    are any, since random tokens cause activations that no text has. Outputs at padding are not compared: they are
+    meaningless where a local attention window holds only padding.
 
     Args:
         run: the exported model in its runtime.
@@ -79,7 +78,7 @@ def _texts(source: SourceModel) -> Arrays:
 
 
 def _run(run: Runner, inputs: Arrays, where: str) -> Arrays:
-    """Run a model in its runtime. Raises InputError, with the runtime's own words, when the runtime fails."""
+    """Run a model in its runtime. Raises InputError with the runtime's message when the runtime fails."""
     try:
         return run(inputs)
     except Exception as error:
@@ -95,7 +94,7 @@ def _sizes(source: SourceModel) -> list[tuple[int, ...]]:
 
 
 def _difference(found: Arrays, name: str, ours: np.ndarray, where: str, mask: np.ndarray | None) -> Difference:
-    """Return the difference of an output; with a mask `[B, S]`, without positions where it is 0."""
+    """Return the difference of an output; positions where a mask `[B, S]` is 0 are ignored."""
     theirs = found.get(name)
     if theirs is None or theirs.shape != ours.shape:
         shape = "none" if theirs is None else list(theirs.shape)

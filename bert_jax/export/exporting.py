@@ -18,7 +18,7 @@ from bert_jax.export.onnx import files as onnx_files
 from bert_jax.export.signature import Arrays, Runner, SourceModel, signature_of
 from bert_jax.tokenization import Tokenizer, has_tokenizer
 
-# What the check of int8 takes without calibration texts.
+# Texts on which int8 models are checked if there are no calibration texts.
 _SENTENCES: Sequence[Text] = (
     "The river was frozen for the first time in thirty years, and people walked across it to the other bank.",
     "Who wrote the letter to the editor in March 1921?",
@@ -87,7 +87,7 @@ def export_model(
         format: one of `EXPORT_FORMATS`.
         dtypes: one or more of the format's dtypes; a file is written for each.
         head: one of `modeling.HEADS`; None means the saved head.
-        calibration: texts or pairs that resemble those to come, for dtype int8_static.
+        calibration: texts or pairs that resemble the future inputs, for dtype int8_static.
         rows: number of texts of `calibration` to use.
         check: whether to run each file in its runtime and to compare its outputs with those of bert_jax.
 
@@ -100,7 +100,7 @@ def export_model(
     exporter, dtypes = EXPORT_FORMATS[format], tuple(dict.fromkeys(dtypes))
     for dtype in dtypes:
         if dtype not in exporter.files:
-            raise InputError(f"--dtype: expected one that {format} has, found {dtype!r}"
+            raise InputError(f"--dtype: expected a dtype of {format}, found {dtype!r}"
                              f"{did_you_mean(dtype, exporter.files)}")  # fmt: skip
     storage.new_directory(out)
     loaded = _exportable(load_pretrained(model, head), model)
@@ -129,10 +129,10 @@ def export_model(
 
 
 def _exportable(loaded: Loaded, model: storage.PathLike) -> Loaded:
-    """Return a model without an untrained pooler.
+    """Check that a model can be exported, and drop its pooler if that is untrained.
 
     Raises:
-        InputError: the model is quantized, its head is not trained, or the prompts of its texts are not pooled.
+        InputError: the model is quantized, its head is not trained, or its pooling leaves out prompts.
     """
     if loaded.config.quantization is not None:
         raise InputError(f"{model}: expected a model that is not quantized, found mode "
@@ -141,7 +141,7 @@ def _exportable(loaded: Loaded, model: storage.PathLike) -> Loaded:
         raise InputError(f"{model}: expected a model that pools the tokens of prompts, found include_prompt false; "
                          "export it with the head encoder, and pool in your program")  # fmt: skip
     if loaded.head == "sparse_embedding" and loaded.config.pooling == "lexical":
-        raise InputError(f"{model}: expected another head to export, found weights of tokens of BGE-M3")
+        raise InputError(f"{model}: expected another head to export, found the token weights of BGE-M3")
     if loaded.head == "zero_shot_ner":
         raise InputError(
             f"{model}: expected another head to export, found a GLiNER; --head encoder exports its encoder"
@@ -156,7 +156,7 @@ def _exportable(loaded: Loaded, model: storage.PathLike) -> Loaded:
 
 
 def _with_one_segment(loaded: Loaded) -> Loaded:
-    """Return a model without `token_type_ids`, which its tokenizer does not give: all tokens are of segment 0."""
+    """Return a model without the input `token_type_ids`, as its tokenizer returns none: all tokens have type 0."""
     if loaded.config.type_vocab_size < 2:
         return loaded
     embeddings = loaded.params["embeddings"]
@@ -179,7 +179,7 @@ def _tokenized(loaded: Loaded, tokenizer: Tokenizer, texts: Iterable[Text]) -> l
 
 
 def _size(directory: storage.Path, path: str) -> int:
-    """Return the bytes of a file or folder, with the parameters in a file beside it."""
+    """Return the size of a file or folder in bytes, including parameters in a file beside it."""
     if (directory / path).is_dir():
         return sum((directory / path).sizes_below().values())
     beside = [directory / f"{path}_data"] + [directory / stablehlo.WEIGHTS] * path.endswith(".stablehlo")

@@ -1,4 +1,4 @@
-"""The README.md of an exported model: what it is, its inputs and outputs, and the lines that run it."""
+"""The README.md of an exported model: its files, inputs and outputs, and the code that runs it."""
 
 import jax
 
@@ -60,7 +60,7 @@ def exported_readme(format: str, files: dict[str, str], source: SourceModel, fro
         format: a key of `exporting.EXPORT_FORMATS`.
         files: dtype -> file or folder of each program.
         source: the model.
-        from_text: whether the directory has a `tokenizer.json`, by which the lines begin with a text.
+        from_text: whether the code starts from a text, which needs a `tokenizer.json` in the directory.
     """
     config, signature = source.config, signature_of(source.config, source.head)
     dtype_of_inputs = "int64" if format == "onnx" else "int32"
@@ -95,7 +95,7 @@ def _shape(axes: tuple[str | int, ...]) -> str:
 
 
 def _program(format: str, path: str, source: SourceModel, from_text: bool) -> str:
-    """Return the lines that run the program on a text, or on a row of three tokens."""
+    """Return the code that runs the program on a text, or on a row of three tokens."""
     signature, size = signature_of(source.config, source.head), source.config.vocab_size
     forms = _OF_ROW if from_text else _IDS
     rows = {name: forms[name].format(size - 1, size // 2, size // 3) for name in signature.inputs}
@@ -106,7 +106,7 @@ def _program(format: str, path: str, source: SourceModel, from_text: bool) -> st
 
 
 def _run(format: str, path: str, source: SourceModel, rows: dict[str, str]) -> str:
-    """Return the lines that run the program on `rows`, name of an input -> a Python expression."""
+    """Return the code that runs the program on `rows` (name of an input -> Python expression)."""
     if format == "stablehlo":
         arguments = ", ".join(f"np.int32({row})" for row in rows.values())
         return _STABLEHLO.format(path=path, weights=WEIGHTS, arguments=arguments, names=", ".join(rows))

@@ -29,8 +29,8 @@ class SourceModel(NamedTuple):
         config: the architecture, without quantization.
         head: one of `modeling.HEADS`.
         params: the canonical parameter tree of float32 arrays.
-        texts: int32 inputs of one tokenized text each, without padding: the calibration of int8_static, and what the
-            check of int8 takes; empty without a tokenizer.
+        texts: int32 inputs of one tokenized text each, without padding, for the calibration of int8_static and the
+            check of int8 models; empty without a tokenizer.
     """
 
     config: BertConfig
@@ -43,7 +43,7 @@ class Signature(NamedTuple):
     """The interface of an exported model, with the names that Hugging Face's optimum uses.
 
     Attributes:
-        inputs: name -> axes of each input; a name of an axis is a size that each call chooses.
+        inputs: name -> names of the axes of each input, whose sizes may differ between calls.
         outputs: name -> axes of each output.
     """
 
@@ -52,7 +52,7 @@ class Signature(NamedTuple):
 
 
 def signature_of(config: BertConfig, head: str) -> Signature:
-    """Return the inputs and outputs of a model: `token_type_ids` is an input where the model has two segments or more.
+    """Return the inputs and outputs of a model: `token_type_ids` is an input if the model has two token types or more.
 
     A bare encoder has `last_hidden_state` and, with a pooler, `pooler_output`.
     """

@@ -25,7 +25,7 @@ PROGRAMS = {"float32": "model.stablehlo", "bfloat16": "model_bf16.stablehlo"}
 
 
 def write_stablehlo(directory: storage.Path, source: SourceModel, dtypes: tuple[str, ...]) -> None:
-    """Write `PROGRAMS` of some dtypes of matrix products, and the float32 parameters, into a local directory.
+    """Write the `PROGRAMS` of some dtypes, and the float32 parameters, into a local directory.
 
     The parameters are arguments of a program, not constants in it: a program with constants of hundreds of megabytes
     compiles slowly, and cannot hold more than 2 GiB.
@@ -55,14 +55,14 @@ def stablehlo_program(
     Args:
         config: the architecture, without quantization.
         head: one of `modeling.HEADS`.
-        weights: the parameters, as `flat_weights` names them; only shapes and dtypes matter.
+        weights: the parameters, named as by `flat_weights`; only shapes and dtypes matter.
         dtype: dtype of matrix products: float32 or bfloat16.
 
     Returns:
         The program: a function of the weights and the int32 inputs of `signature_of` in their order, which returns a
         dict of its float32 outputs.
     """
-    # Every platform runs the backend xla, the float32 form for CPUs, and the bfloat16 form for accelerators.
+    # On all platforms, a float32 program runs as the backend xla does on CPUs, a bfloat16 program as on accelerators.
     platform = "cpu" if dtype == "float32" else "tpu"
     bert = Bert(config, head, Compute(dtype=dtype, attention="xla", platform=platform))
     shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
@@ -73,7 +73,7 @@ def stablehlo_program(
 
 @contextlib.contextmanager
 def without_locations() -> Iterator[None]:
-    """Lower programs without the paths and lines of their Python code while the block runs."""
+    """Lower programs within the block without the file names and line numbers of their Python code."""
     option = "jax_traceback_in_locations_limit"
     before = getattr(jax.config, option)
     jax.config.update(option, 0)
@@ -91,7 +91,7 @@ def flat_forward(bert: Bert, weights: dict[str, jax.Array], *inputs: jax.Array) 
 
 
 def flat_weights(params: Params) -> Arrays:
-    """Return the parameters by their paths, such as `encoder/layers/mlp/up/kernel`."""
+    """Return a dict of the parameters by path, such as `encoder/layers/mlp/up/kernel`."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {parameter_name(path): np.asarray(leaf) for path, leaf in leaves}
 

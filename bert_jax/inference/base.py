@@ -26,7 +26,7 @@ TEXT_WINDOW = 4096
 # Tokens in a forward pass; on a CPU, more would not fit into its caches.
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 16_384
-# The same with `batch_invariant`, where a single text takes a forward pass of this size too.
+# The same with `batch_invariant`, where even a single text takes a forward pass of this size.
 _INVARIANT_TOKENS = {"cpu": 256}
 # Number of batches that are dispatched ahead before the outputs of a batch are fetched.
 _AHEAD = 2
@@ -36,12 +36,12 @@ class Pipeline(abc.ABC):
     """A model with its tokenizer as a function of texts.
 
     Texts are batched by length; answers are in the order of the texts. Keyword arguments of the constructor are
-    defaults for the options of a call. Calls may run in several threads, and inside of each other: they share only the
-    padded lengths in use, which change an answer by no more than rounding.
+    defaults for the options of a call. Calls may run in several threads, and may be nested: they share only the padded
+    lengths in use, which change an answer by no more than rounding.
 
     Attributes:
         model: the model that computes the answers.
-        batch_size: most texts in a forward pass, which a call can override; None = chosen for the device.
+        batch_size: maximum number of texts per forward pass; a call can override it; None = chosen for the device.
         batch_invariant: whether the answer for a text is bitwise independent of the other texts of the call. The number
             of tokens of a text then determines the shape of its forward pass, `batch_size` is ignored, and a single
             text takes as long as a full batch. Other processors, versions and XLA flags may still round differently.
@@ -92,7 +92,7 @@ class Pipeline(abc.ABC):
     def _windows(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncation: bool = False, prompt: str = ""
     ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-        """Tokenize texts behind the prompt, a window at a time; yield their range in the list and padded arrays."""
+        """Tokenize the prompt with each text, a window of texts at a time; yield its range and its padded arrays."""
         check_option("prompt", prompt)
         for start in range(0, len(texts), TEXT_WINDOW):
             window = range(start, min(start + TEXT_WINDOW, len(texts)))
@@ -123,7 +123,7 @@ class Pipeline(abc.ABC):
             inputs: padded arrays by name, `[N, S]`.
             fields: fields of `BertOutput` to fetch.
             model: None means the pipeline's model.
-            lengths: number of tokens of each row; None means those that are attended.
+            lengths: number of tokens of each row; None = its number of attended tokens.
         """
         model = model or self.model
         lengths = inputs["attention_mask"].sum(axis=1) if lengths is None else lengths
@@ -142,7 +142,7 @@ class Pipeline(abc.ABC):
             yield _fetched(*pending.popleft())
 
     def outputs(self, texts: str | Sequence[str], field: str = "logits", truncation: bool = False) -> np.ndarray:
-        """Return an output of the model for each text behind the model's prompt, in the order of the texts.
+        """Return an output of the model for each text, after the model's prompt, in the order of the texts.
 
         Args:
             texts: a text or a list of texts.
@@ -151,7 +151,7 @@ class Pipeline(abc.ABC):
             truncation: whether to cut texts over the model's limit; otherwise they are an error.
 
         Raises:
-            InputError: one is no string, or too long.
+            InputError: a text is not a string, or is too long.
         """
         windows = self._windows(as_texts(texts), None, truncation, self.model.settings.prompt())
         parts = [self._rows_of(inputs, field) for _, inputs in windows]
@@ -166,8 +166,8 @@ class Pipeline(abc.ABC):
         return outputs
 
     def _shapes(self, lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int | None, int, None]]:
-        """Yield row numbers, padded number of rows (None = any), padded length and masks (None = all) of each batch."""
-        order = np.argsort(-lengths, kind="stable")  # the longest first, so that running out of memory shows at once
+        """Yield for each batch its row numbers, padded rows (None = any), padded length and masks (None = all)."""
+        order = np.argsort(-lengths, kind="stable")  # the longest first, so that a lack of memory shows at once
         chosen = self._lengths.choose(lengths)
         start = 0
         while start < len(order):
@@ -205,13 +205,13 @@ class Pipeline(abc.ABC):
     def use_every_length(self) -> None:
         """Pad each batch to its own rounded length, so that its shape does not depend on the texts of earlier calls.
 
-        Each length, four between a number and its double, is compiled when it first occurs.
+        Each length is compiled when it first occurs: at most four per power of two.
         """
         self._lengths.use_all()
 
 
 def _with_options(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a pipeline's `__call__`: add the option `batch_size`, and default options to those of the constructor."""
+    """Wrap a pipeline's `__call__`: add the option `batch_size`, and take defaults from the constructor's options."""
     signature = inspect.signature(call)
 
     @functools.wraps(call)
@@ -248,7 +248,7 @@ def _fetched(
 
 
 def rows_within(tokens: int, length: int) -> int:
-    """Return the largest power of two of rows of `length` with at most `tokens` tokens, at least 1."""
+    """Return how many rows of `length` fit into `tokens` tokens, rounded down to a power of two; at least 1."""
     return 1 << max(0, (tokens // length).bit_length() - 1)
 
 
@@ -261,14 +261,14 @@ def as_list(items: Any) -> list[Any]:
 
 
 def as_texts(texts: str | Sequence[str]) -> list[str]:
-    """Return one text or several texts as a list. Raises TextError when one is no string or no Unicode."""
+    """Return one text or several texts as a list. Raises TextError when one is not a Unicode string."""
     text_list = [texts] if isinstance(texts, str) else as_list(texts)
     check_unicode(text_list)
     return text_list
 
 
 def check_option(name: str, *values: str) -> None:
-    """Raise InputError that names the option when one of its values is no string or no Unicode."""
+    """Raise InputError that names the option when one of its values is not a Unicode string."""
     try:
         check_unicode(values)
     except TextError as error:
@@ -276,7 +276,7 @@ def check_option(name: str, *values: str) -> None:
 
 
 def positive(name: str, value: Any) -> int:
-    """Return the value of option `name`. Raises InputError when it is no positive integer."""
+    """Return the value of option `name`. Raises InputError when it is not a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name}: expected a positive integer, found {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""A corpus in chunks of texts."""
+"""Split a corpus into chunks of texts."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -9,7 +9,7 @@ CORPUS_CHUNK = 4096  # texts of a corpus that are embedded and scored together
 
 
 def corpus_chunks(corpus: Iterable[str]) -> Iterator[list[str]]:
-    """Yield a corpus in lists of up to CORPUS_CHUNK texts. Raises InputError when it is empty or an item is no text."""
+    """Yield a corpus in lists of up to CORPUS_CHUNK texts. Raises InputError if it is empty or an item is no text."""
     if isinstance(corpus, str):
         raise InputError("corpus: expected a list of texts, found one text")
     texts, start = iter(corpus), 0

@@ -1,7 +1,7 @@
-"""Write texts with an encoder-decoder: greedy search, beam search and sampling, in loops that are compiled once.
+"""Generate text with an encoder-decoder: greedy search, beam search and sampling, in loops that are compiled once.
 
-Shapes are static: rows, source length and `max_length` determine the program. Scores, lengths and stopping conditions
-are those of transformers 5.
+Shapes are static: the number of rows, the source length and `max_length` determine the compiled program. Scores,
+lengths and stopping conditions are those of transformers 5.
 """
 
 import functools
@@ -24,18 +24,18 @@ def generate(
     settings: GenerationSettings,
     keys: jax.Array | None = None,
 ) -> jax.Array:
-    """Write a text for each source; a pure function, to be jitted with `model` and `settings` static.
+    """Generate a text for each source; a pure function, to be jitted with `model` and `settings` static.
 
     Args:
         model: encoder and decoder.
         params: their parameters.
         input_ids: the sources, int32 `[B, S]`.
         attention_mask: `[B, S]`, 1 for tokens, 0 for padding.
-        settings: how texts are written.
-        keys: keys `[B]` of each text's samples, if tokens are sampled.
+        settings: the options of generation.
+        keys: PRNG keys `[B]`, one per text, if tokens are sampled.
 
     Returns:
-        int32 `[B, max_length]`: the start token, the text, the end token and padding. The end token is missing where
+        int32 `[B, max_length]`: the start token, the text, the end token and padding. The end token is missing if
         the text is cut at `max_length`.
     """
     from bert_jax.modeling import decoder  # imports Flax
@@ -109,7 +109,7 @@ def _without_repeated_ngrams(scores: jax.Array, tokens: jax.Array, length: jax.A
         return scores
     starts = room - size + 1
     repeats = jnp.broadcast_to(jnp.arange(starts) + size - 1 < length, (rows, starts))
-    for i in range(size - 1):  # whether the tokens before each token are the last tokens
+    for i in range(size - 1):  # whether each n-gram begins with the last n - 1 tokens
         last = jax.lax.dynamic_slice_in_dim(tokens, length - size + 1 + i, 1, axis=1)
         repeats &= tokens[:, i : i + starts] == last
     banned = jnp.where(repeats, -jnp.inf, jnp.inf)
@@ -141,11 +141,11 @@ def candidates(scores: jax.Array, settings: Sampling) -> jax.Array:
 
 
 def _nucleus(probabilities: jax.Array, top_p: float) -> jax.Array:
-    """Return bool `[..., V]`: the likeliest tokens that have probability `top_p` together.
+    """Return bool `[..., V]`: the fewest most likely tokens whose total probability is at least `top_p`.
 
-    Finds the least of their probabilities bit by bit, which is much faster than to sort the vocabulary.
+    Finds the smallest of their probabilities bit by bit, which is much faster than sorting the vocabulary.
     """
-    # The bits of positive floats are in the order of the numbers.
+    # As integers, the bits of positive floats have the same order as the floats.
     bits = jax.lax.bitcast_convert_type(probabilities.astype(jnp.float32), jnp.int32)
 
     def set_bit(i: jax.Array, least: jax.Array) -> jax.Array:
@@ -158,7 +158,7 @@ def _nucleus(probabilities: jax.Array, top_p: float) -> jax.Array:
 
 
 class _Beams(NamedTuple):
-    """The state of beam search: K beams that go on, and the K best texts that are complete."""
+    """The state of beam search: K unfinished beams, and the K best complete texts."""
 
     length: jax.Array  # number of tokens of each beam
     tokens: jax.Array  # [B, K, max_length]
@@ -221,7 +221,7 @@ def _beam_search(step: Any, cache: Any, rows: int, settings: GenerationSettings)
     start = _Beams(
         jnp.int32(1),
         empty,
-        jnp.where(jnp.arange(beams) == 0, 0.0, jnp.full(shape, _NEVER)),  # the beams are equal at first
+        jnp.where(jnp.arange(beams) == 0, 0.0, jnp.full(shape, _NEVER)),  # beams are equal at first: use one
         empty,
         jnp.full(shape, _NEVER),
         jnp.zeros(shape, bool),
@@ -233,5 +233,5 @@ def _beam_search(step: Any, cache: Any, rows: int, settings: GenerationSettings)
 
 
 def _pick(x: jax.Array, index: jax.Array) -> jax.Array:
-    """Gather beams, `x [B, K, ...]` at `index [B, k]` to `[B, k, ...]`."""
+    """Return the beams `index [B, k]` of `x [B, K, ...]`, as `[B, k, ...]`."""
     return jnp.take_along_axis(x, index.reshape(*index.shape, *[1] * (x.ndim - 2)), axis=1)

@@ -1,4 +1,4 @@
-"""The devices of a pipeline: by name or number, and a model's parameters on them."""
+"""Find the devices of a pipeline by name or number, and copy a model's parameters to them."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from bert_jax.errors import InputError
 
 
 def find_devices(device: str | int | jax.Device) -> list[jax.Device] | None:
-    """Return the devices that a pipeline's argument means; None for JAX's default device.
+    """Return the devices that a pipeline's argument `device` selects; None for JAX's default device.
 
     Raises:
         InputError: there is no such device.
@@ -24,7 +24,7 @@ def find_devices(device: str | int | jax.Device) -> list[jax.Device] | None:
 
 
 def _device(device: str | int | jax.Device) -> jax.Device:
-    """Return the device that a name or number means. Raises InputError if there is no such device."""
+    """Return the device with a name or number. Raises InputError if there is no such device."""
     if isinstance(device, jax.Device):
         return device
     match = re.fullmatch(r"(cpu|gpu|cuda|rocm|tpu)(?::(\d+))?", "cpu" if device == -1 else str(device))

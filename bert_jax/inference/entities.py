@@ -1,4 +1,4 @@
-"""Group tokens into words, and tagged words into entities with their characters."""
+"""Group tokens into words, and tagged words into entities with their character ranges."""
 
 import dataclasses
 import re
@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.data.finetuning.tags import BEGIN, END, INSIDE, OUTSIDE, TAG_SCHEMES, read_scheme
 
 # Scripts that are written without spaces: Thai and Lao, Tibetan, Myanmar, Khmer, Tai Le to Tai Tham, Balinese and
-# Javanese, then those of China and Japan with their punctuation and wide forms, without Korea's.
+# Javanese, then those of China and Japan with their punctuation and full-width forms, but not Korean.
 _UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9df\uaa60-\uaadf"
     "\u2e80-\u312f\u31a0-\u9fff\ua000-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff9f\U0001b000-\U0001b16f"
@@ -116,7 +116,7 @@ def _marks(labels: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _cut(text: str, ranges: np.ndarray) -> tuple[int, int] | None:
-    """Return the characters [start, end) that `ranges` [n, 2] span, without outer spaces; None if none are left."""
+    """Return the characters [start, end) that `ranges` [n, 2] span, without spaces around them; None if none remain."""
     ranges = ranges[ranges[:, 0] < ranges[:, 1]]  # skip tokens without characters
     if not len(ranges):
         return None

@@ -1,4 +1,4 @@
-"""The text of a row in which a mask is filled."""
+"""Fill a mask in a row of tokens, and decode the row."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from bert_jax.tokenization import Tokenizer
 
 
 def filled_text(tokenizer: Tokenizer, ids: np.ndarray, place: int, token: int, only: bool) -> str:
-    """Return the text of `ids [S]` with a token at position `place`.
+    """Return the text of `ids [S]`, in which `token` replaces the mask at position `place`.
 
-    Special tokens are left out if it is the `only` mask; with several they stay, so that the others remain visible.
+    Special tokens are left out if this is the `only` mask; else they stay, so that the other masks remain visible.
     """
     filled = ids.copy()
     filled[place] = token

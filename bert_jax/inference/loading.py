@@ -39,11 +39,11 @@ def from_pretrained(
         dtype: dtype of matrix products: `float32`, `bfloat16`, or `auto` (bfloat16 on accelerators, float32 on CPU).
         num_labels: number of classes of a freshly initialised head.
         id2label: names of the classes, by number or in order; for a trained head, new names of its classes.
-        task: the task whose adapter is used, of a model with adapters for several (Jina Embeddings v3), such as
-            `retrieval.query`; its prompt becomes the default one. None = as the model's files say, "" = none.
+        task: for a model with one adapter per task (Jina Embeddings v3), the task whose adapter is used and whose
+            prompt becomes the default, such as `retrieval.query`. None = as the model's files say, "" = none.
         config: the config of a file of weights: a `config.json`, its directory, a dict of its values, or a
-            `BertConfig`. None = the `config.json` beside the file; without one, sizes are those of the tensors.
-        tokenizer: a vocabulary file, or a directory with a tokenizer; None = beside the config or the weights.
+            `BertConfig`. None = the `config.json` beside the file; without one, the tensors determine the sizes.
+        tokenizer: a vocabulary file or a directory with a tokenizer; None = the one beside the config or the weights.
 
     Raises:
         InputError: a file is missing or damaged, or the number of classes does not fit the head.
@@ -59,7 +59,7 @@ def classes(num_labels: int | None, id2label: Mapping[Any, str] | Sequence[str] 
     """Return the names of the classes, or their number if they have no names; None if neither is given.
 
     Raises:
-        InputError: the keys are not 0, 1, ..., a name is no string, or the number of names is not `num_labels`.
+        InputError: the keys are not 0, 1, ..., a name is not a string, or the number of names is not `num_labels`.
     """
     if id2label is None:
         return num_labels
@@ -89,7 +89,7 @@ def load_model(
     compute = Compute(dtype=resolved_dtype(dtype))
     loaded = load_pretrained(path, head, classes=classes, task=task, config=config, tokenizer=tokenizer)
     if loaded.unused and (config is not None or is_file(path)):
-        _log.warning("%s: left out: %s", path, ", ".join(sorted(loaded.unused)))
+        _log.warning("%s: unused parameters are left out: %s", path, ", ".join(sorted(loaded.unused)))
     opened = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
     return PretrainedModel(
         loaded.config,

@@ -1,4 +1,4 @@
-"""`PretrainedModel`: a model directory as a callable of arrays or texts."""
+"""`PretrainedModel`: a loaded model that is called with arrays or texts."""
 
 import dataclasses
 import functools
@@ -46,7 +46,7 @@ class PretrainedModel:
         params: the canonical parameter tree of jax arrays.
         tokenizer: None when the model's directory has none.
         compute: dtype, attention backend and platform of the forward pass.
-        max_length: most tokens in an input.
+        max_length: maximum number of tokens in an input.
         settings: prompts, similarity and other settings from sentence-transformers' files.
         missing: Hugging Face names of parameters that the files lack and that were freshly initialised.
     """
@@ -90,8 +90,8 @@ class PretrainedModel:
         Rows and tokens are padded to a few static sizes for the compiled function; outputs are cut back.
 
         Args:
-            input_ids: `[B, S]`, or `[B, K, S]` for multiple choice, as are the next three. Or one text or a list of
-                texts, which the model's tokenizer pads to the longest; a text that is too long is an error.
+            input_ids: `[B, S]`, or `[B, K, S]` for multiple choice; the next three have the same shape. Or one text or
+                a list of texts, which the model's tokenizer pads to the longest; a text that is too long is an error.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
             token_type_ids: segment ids; None means 0.
             position_ids: rows of the position table, as in transformers. None means 0, 1, ...; for RoBERTa, XLM-R and
@@ -99,9 +99,9 @@ class PretrainedModel:
             masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
             task_type_ids: ids of ERNIE's tasks, with the shape of input_ids; None means 0.
             global_attention_mask: for a Longformer, 1 for tokens with global attention, with the shape of input_ids;
-                None means those that transformers chooses for the head.
+                None means the tokens that transformers chooses for the head.
             word_positions: for a GLiNER, as for `Bert.apply`.
-            type_positions: likewise.
+            type_positions: for a GLiNER, as for `Bert.apply`.
             output_hidden_states: whether to return all hidden states.
             output_attentions: whether to return all attention maps.
 
@@ -149,7 +149,7 @@ class PretrainedModel:
             texts: one text or a list of N texts; texts over `max_length` tokens are cut.
             prompt_name: name of the model's prompt to put before each text; None = the default prompt, "" = none.
             prompt: text to put before each text, instead of a named prompt.
-            batch_size: most texts in a forward pass; None = chosen for the device.
+            batch_size: maximum number of texts per forward pass; None = chosen for the device.
             show_progress_bar: whether to show a progress bar on stderr.
             normalize_embeddings: whether to scale the (truncated) vectors to length 1.
             truncate_dim: number of leading dimensions to keep; None = from the model's files.
@@ -158,11 +158,11 @@ class PretrainedModel:
             task: `query` or `document`, whose prompt is put before each text; None = the default prompt.
 
         Returns:
-            float32 `[D]` for one text, `[N, D]` for a list; of a model of sparse embeddings a
-            `scipy.sparse.csr_array` `[N, V]`; of a model with a vector for each token `[T, D]`, or a list of these.
+            float32 `[D]` for one text, `[N, D]` for a list. A model of sparse embeddings returns a
+            `scipy.sparse.csr_array` `[N, V]`, a model with a vector for each token `[T, D]` or a list of these.
 
         Raises:
-            InputError: an item is no text, the prompt does not exist, or the model has no tokenizer.
+            InputError: an item is not a text, the prompt does not exist, or the model has no tokenizer.
         """
         kind = pipeline_class("sentence-embedding", self.head)
         model = self if self.head == kind.head else other_heads.with_head(self, kind.head, "sentence-embedding")
@@ -175,19 +175,19 @@ class PretrainedModel:
         return vectors  # type: ignore[no-any-return]
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
-        """Embed queries behind the model's prompt `query`, if it has one; options as for `encode`."""
+        """Embed queries, after the model's prompt `query`, if it has one; options as for `encode`."""
         return self.encode(texts, task="query", **options)
 
     def encode_document(self, texts: str | Sequence[str], **options: Any) -> np.ndarray:
-        """Embed documents behind the prompt `document`, `passage` or `corpus`; options as for `encode`."""
+        """Embed documents, after the prompt `document`, `passage` or `corpus`, if any; options as for `encode`."""
         return self.encode(texts, task="document", **options)
 
     def similarity(self, first: Any, second: Any) -> np.ndarray:
-        """Return the similarities `[N, M]` of vectors `[N, D]` and `[M, D]`, or of sparse vectors, or of lists of N and
-        M arrays `[T, D]` of a model with a vector for each token.
+        """Return the similarities `[N, M]` of two sets of embeddings, as returned by `encode`.
 
-        The model's files name the similarity: cosine, dot, or negative euclidean or manhattan distance, or maxsim or
-        meanmaxsim. The default is cosine; of sparse embeddings, dot; of vectors for each token, maxsim.
+        They are vectors `[N, D]` and `[M, D]`, dense or sparse, or lists of N and M arrays `[T, D]`. The model's files
+        name the similarity: cosine, dot, negative euclidean or manhattan distance, maxsim or meanmaxsim. The default is
+        cosine; for sparse embeddings it is dot, and for token vectors maxsim.
         """
         if self.settings.similarity in MULTI_VECTOR_SIMILARITIES:
             first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in (first, second))
@@ -222,12 +222,11 @@ class PretrainedModel:
         Args:
             inputs: the arguments of `__call__` that are arrays, by name.
             fields: `BertOutput` fields to compute and copy to the host, () = all; the others are None.
-            rows: number of rows to which the inputs are padded; None means the next of a few static sizes.
-            length: number of tokens to which the rows are padded; None means the next of a few static sizes.
+            rows: number of rows to which the inputs are padded; None means the next larger of a few static sizes.
+            length: number of tokens to which the rows are padded; None means the next larger of a few static sizes.
 
         Returns:
-            A function that waits for the output and returns it. Further calls may start before that, so that the device
-            does not wait.
+            A function that waits for the output and returns it.
         """
         arrays = self._checked(inputs)
         padded, sizes = pad_inputs(arrays, self.config, rows, length, self.parts)
@@ -296,13 +295,13 @@ class PretrainedModel:
         for name, array in arrays.items():
             fits = array.shape[:-1] == ids.shape[:-1] if name in POSITIONS else array.shape == ids.shape
             if not fits:
-                raise InputError(f"{name}: expected shape {list(ids.shape)} as input_ids, found {list(array.shape)}")
+                raise InputError(f"{name}: expected shape {list(ids.shape)} like input_ids, found {list(array.shape)}")
             if array.size and not (array.min() >= 0 and array.max() < limits[name]):
                 wrong = array[(array < 0) | (array >= limits[name])][0]
                 raise InputError(f"{name}: expected 0 to {limits[name] - 1}, found {wrong}")
         int32_arrays = {name: array.astype(np.int32) for name, array in arrays.items()}
         if "position_ids" in int32_arrays:
-            int32_arrays["position_ids"] -= config.positions.position_offset  # `Bert.apply` counts positions, not rows
+            int32_arrays["position_ids"] -= config.positions.position_offset  # `Bert.apply` counts positions from 0
         config.attention.check_arrays(config, self.head, int32_arrays)
         return int32_arrays
 

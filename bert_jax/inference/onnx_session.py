@@ -9,11 +9,11 @@ ONNX_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def open_onnx_session(file: storage.PathLike, flag: str) -> Any:
-    """Return an `onnxruntime.InferenceSession` of a file on a disk or a bucket.
+    """Return an `onnxruntime.InferenceSession` of a file on a disk or in a bucket.
 
     Args:
         file: an ONNX model of a BERT.
-        flag: the flag that asks for onnxruntime, for messages.
+        flag: the command-line flag that requires onnxruntime, for messages.
 
     Raises:
         InputError: onnxruntime or the file is missing, the file is damaged, or its inputs are not those of a BERT.

@@ -1,11 +1,11 @@
-"""Give a loaded model another head, whose parameters are a part of its own."""
+"""Change the head of a loaded model to one whose parameters it already has."""
 
 import dataclasses
 from typing import Any
 
 from bert_jax.errors import InputError
 
-# For heads that can be made from another head's parameters: the parts of the tree that they need.
+# Head that can be made from another head's parameters -> the parts of the parameter tree that it needs.
 _KEPT = {
     "encoder": ("embeddings", "encoder", "pooler", "contact_head"),
     "sentence_embedding": ("embeddings", "encoder", "pooler", "contact_head"),
@@ -16,7 +16,7 @@ _WITH_MASKED_LM = ("pretraining", "masked_lm", "sparse_embedding")
 
 
 def with_head(model: Any, head: str, task: str) -> Any:
-    """Return the model with another head whose parameters are a part of its own.
+    """Return the model with another head, whose parameters it already has.
 
     Raises:
         InputError: the model lacks the parameters of the head.

@@ -5,9 +5,9 @@ from collections import Counter
 
 import numpy as np
 
-# Tokens of padding that a new padded length must save before it is compiled. Compiling takes two CPU cores as long as
-# 4,500 tokens of MiniLM; half of that is enough, as more texts of this length tend to follow. On an accelerator,
-# compiling takes as long as a million tokens or more.
+# Tokens of padding that a new padded length must save before it is compiled. On two CPU cores, compiling takes as
+# long as 4,500 tokens of MiniLM; the limit is half of that, as more texts of this length tend to follow. On an
+# accelerator, compiling takes as long as a million tokens or more.
 _COMPILING = {"cpu": 2048}
 _COMPILING_ELSEWHERE = 1_000_000
 
@@ -31,7 +31,7 @@ class PaddedLengths:
         self._cost = _COMPILING.get(target, _COMPILING_ELSEWHERE)
         self._lock = threading.Lock()
         self._lengths: set[int] = set()
-        self._saved: Counter[int] = Counter()  # tokens of padding that each other length would have saved
+        self._saved: Counter[int] = Counter()  # length not yet in use -> padding tokens it would have saved
 
     def choose(self, lengths: np.ndarray) -> frozenset[int]:
         """Add padded lengths whose saved padding outweighs the cost of compiling them, and return all.

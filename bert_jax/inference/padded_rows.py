@@ -1,4 +1,4 @@
-"""Rows of tokens as the arrays of a model."""
+"""Convert rows of tokens to the input arrays of a model."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ def padded_rows(rows: Sequence[Sequence[int]], pad_id: int) -> dict[str, np.ndar
 
     Args:
         rows: N rows, at least one of them not empty.
-        pad_id: id of the padding behind the shorter rows.
+        pad_id: id of the padding token at the end of shorter rows.
     """
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max()) < lengths[:, None]

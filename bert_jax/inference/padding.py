@@ -1,4 +1,4 @@
-"""The static sizes to which inputs of a model are padded, and outputs without their padding."""
+"""Pad the inputs of a model to static sizes, and cut the padding off its outputs."""
 
 import functools
 from collections.abc import Mapping
@@ -33,12 +33,12 @@ _LOGITS_AXES = {
     "replaced_token_detection": "BS",
     "zero_shot_ner": "BW.T",
 }
-# Inputs whose last axis is not that of tokens -> this axis.
+# Inputs whose last axis is not the axis of tokens -> the letter of that axis.
 POSITIONS = {"masked_positions": "P", "word_positions": "W", "type_positions": "T"}
 
 
 def padded_axes(head: str, at_positions: bool) -> dict[str, str]:
-    """Return the padded axes of each output of a head; `at_positions`: whether logits are those of masked positions."""
+    """Return the padded axes of each output of a head; `at_positions`: whether logits are only at masked positions."""
     logits = "BP." if at_positions else _LOGITS_AXES.get(head, "B.")
     return _PADDED_AXES | dict.fromkeys(("logits", "prediction_logits"), logits)
 
@@ -50,7 +50,7 @@ def bucket(size: int, smallest: int = 1) -> int:
 
 
 def _padded_length(size: int, config: BertConfig) -> int:
-    """Return the static length for `size` tokens; of block-sparse attention, the last block depends on it."""
+    """Return the static length for `size` tokens; for block-sparse attention, it is a multiple of the block size."""
     if config.attention.longest_full is None:
         return bucket(size, _SHORTEST)
     if size <= config.attention.longest_full:
@@ -62,7 +62,7 @@ def _padded_length(size: int, config: BertConfig) -> int:
 def pad_inputs(
     arrays: dict[str, np.ndarray], config: BertConfig, rows: int | None, length: int | None, parts: int
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Pad inputs to static sizes, rows to a multiple of `parts`; return them, with a mask, and their sizes before."""
+    """Pad inputs to static sizes, rows to a multiple of `parts`; return them and their sizes before padding."""
     ids = arrays["input_ids"]
     sizes = {"B": ids.shape[0], "S": ids.shape[-1], "s": max(ids.shape[-1] - 2, 0)}
     rows = -(-(rows or bucket(sizes["B"])) // parts) * parts
@@ -81,7 +81,7 @@ def pad_inputs(
 
 
 def fetched(values: Mapping[str, Any], axes: Mapping[str, str], sizes: Mapping[str, int], choices: int) -> BertOutput:
-    """Copy fields of the output to the host and cut off the padding."""
+    """Copy the fields of an output to the host and cut off their padding."""
     cut: dict[str, Any] = {"last_hidden_state": None}
     for name, value in values.items():
         # In multiple choice, outputs of the encoder have a row per choice, logits a row per question.

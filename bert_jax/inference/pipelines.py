@@ -26,11 +26,11 @@ def pipeline(
     """Return a pipeline: a callable from texts to answers.
 
     Args:
-        task: one of `PIPELINES`, or an alias of one, such as `classify` or `ner`. With a model of sparse embeddings or
-            of a vector for each token, `embed`, `similarity` and `search` use these.
+        task: one of `PIPELINES`, or an alias of one, such as `classify` or `ner`. If the model returns sparse
+            embeddings or a vector for each token, `embed`, `similarity` and `search` use these.
         model: a model directory (as for `from_pretrained`, or of an encoder-decoder), or a loaded model.
         dtype: dtype of matrix products for a model directory (as for `from_pretrained`).
-        batch_size: most texts in a forward pass; None = chosen for the device.
+        batch_size: maximum number of texts per forward pass; None = chosen for the device.
         device: one of `jax.devices()`, its number, or a name such as `cpu`, `gpu`, `cuda:1` or `tpu:0`; -1 is the CPU;
             `all` splits each batch among the devices of this process. None means JAX's default device.
         batch_invariant: whether an answer is bitwise independent of the other texts of the call; see `Pipeline`.

@@ -74,7 +74,7 @@ def compile_forward(
 
 
 def _device_of(leaves: list[Any]) -> jax.Device | None:
-    """Return the device of all parameters; None if they are not on one, or if JAX's settings require `jax.jit`."""
+    """Return the device of all parameters; None if there are several, or if JAX's settings require `jax.jit`."""
     config: Any = jax.config
     if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs or config.jax_default_device:
         return None
@@ -85,7 +85,7 @@ def _device_of(leaves: list[Any]) -> jax.Device | None:
 
 
 def mesh_of(params: Params) -> Mesh | None:
-    """Return the mesh of several devices that all have the parameters; None if they are on one device."""
+    """Return the mesh of the devices that hold the parameters; None if they are on one device."""
     leaf = jax.tree.leaves(params)[0]
     spread = isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.num_devices > 1
     return leaf.sharding.mesh if spread else None
@@ -111,7 +111,7 @@ def _load_or_compile(program: _Program, params: Params, inputs: Mapping[str, np.
     described = (*program[:4], str(structure), shapes, program.inputs, where)
     name = program_cache.fingerprint("forward", described)
     if (cached := program_cache.read_entry(name)) is not None:
-        with contextlib.suppress(Exception):  # a damaged entry, for which JAX documents no error
+        with contextlib.suppress(Exception):  # JAX does not document which error a damaged entry raises
             head, _, content = cached.partition(b"\n")
             outputs = {field: (0,) * count if count else 0 for field, count in json.loads(head).items()}
             arguments = jax.tree.structure(((params, inputs), {}))
@@ -131,8 +131,8 @@ def _load_or_compile(program: _Program, params: Params, inputs: Mapping[str, np.
     return compiled
 
 
-# XLA on a CPU serializes a program that JAX read from its own cache without its machine code: such a program must not
-# be written. That the name of the program, a part of JAX's key, is that of our entry makes this rare.
+# On a CPU, a program that JAX read from its own cache is serialized without its machine code, so that it must not be
+# written to ours. This is rare, as the program has the name of our entry, and the name is a part of JAX's key.
 _compiling = threading.local()
 
 

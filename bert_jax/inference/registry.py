@@ -10,7 +10,7 @@ PIPELINES: Mapping[str, type[Any]] = TaskObjects("pipelines")
 
 
 def pipeline_class(name: str, head: str | None) -> type[Any]:
-    """Return the class of a pipeline, one of `PIPELINES`, for a model that was saved with a head."""
+    """Return the class of a pipeline, one of `PIPELINES`, for a model that was saved with `head`."""
     kind = PIPELINES[name]
     if head in (None, kind.head):
         return kind

@@ -1,4 +1,4 @@
-"""Scores from logits, for all pipelines, verbs and metrics."""
+"""Scores from logits, for all pipelines, CLI verbs and metrics."""
 
 import math
 import re
@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 
-# How the class of pairs that do not match is named after the other one, and names of two classes, the match first.
+# Prefixes that turn the name of the matching class into that of the other one, and pairs of names, the match first.
 _NEGATIONS = ("not", "non", "no", "un", "ir", "in", "im", "dis")
 _OPPOSITES = {("yes", "no"), ("true", "false"), ("positive", "negative"), ("pos", "neg"), ("1", "0"), ("good", "bad"),
               ("entailment", "contradiction"), ("same", "different"), ("match", "mismatch")}  # fmt: skip
@@ -21,7 +21,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def log_softmax(logits: np.ndarray) -> _Float64:
-    """float64 logarithms of the probabilities over the last axis."""
+    """Return the log-softmax over the last axis, in float64."""
     exact = logits.astype(np.float64)
     exact -= exact.max(axis=-1, keepdims=True)
     exact -= np.log(np.exp(exact).sum(axis=-1, keepdims=True))
@@ -91,9 +91,9 @@ def scores_of(config: BertConfig, logits: np.ndarray, named: str = "") -> np.nda
 
 
 def match_output(config: BertConfig) -> int:
-    """Return the number of the output that is high for a pair that matches, of a classifier with one output or two.
+    """Return the index of the output that is high for matching pairs, in a classifier with one or two outputs.
 
-    It is the last one, unless the names of the classes show that the first one is meant: `relevant` and `irrelevant`,
+    It is the last one, unless the names of the classes show that it is the first one: `relevant` and `irrelevant`,
     `duplicate` and `not_duplicate`, `yes` and `no`.
     """
     names = [re.sub(r"[\W_]+", "", name.casefold()).removeprefix("is") for name in config.label_names]
@@ -103,5 +103,5 @@ def match_output(config: BertConfig) -> int:
 
 
 def short(value: float) -> float:
-    """Round a score to six significant digits, as all verbs write it."""
+    """Round a score to six significant digits, as all CLI verbs write it."""
     return float(f"{value:.6g}")

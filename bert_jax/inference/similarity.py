@@ -1,4 +1,4 @@
-"""Similarities of vectors, dense, sparse and of each token, for all pipelines, verbs and metrics."""
+"""Similarities of dense, sparse and token vectors, for all pipelines, CLI verbs and metrics."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 EMPTY_SCORE = -1e9  # score of a document without tokens, as in sentence-transformers
-_TOKENS_COMPARED = 1 << 16  # tokens of documents that are multiplied with a query together
+_TOKENS_COMPARED = 1 << 16  # number of document tokens multiplied with a query at once
 
 
 def normalize_vectors(vectors: np.ndarray) -> np.ndarray:
@@ -27,14 +27,14 @@ def similarities(name: str, first: Any, second: Any) -> np.ndarray:
 
 
 def without_single_axes(scores: np.ndarray, first: Any, second: Any) -> Any:
-    """Return scores `[N, M]` without the axis of an argument that is one text and no list; a float for two texts."""
+    """Drop from scores `[N, M]` the axis of each argument that is one text, not a list; two texts give a float."""
     if isinstance(first, str):
         return float(scores[0, 0]) if isinstance(second, str) else scores[0]
     return scores[:, 0] if isinstance(second, str) else scores
 
 
 def _is_sparse(vectors: Any) -> bool:
-    return hasattr(vectors, "tocsr")  # SciPy's sparse arrays, which are slow to import, have it
+    return hasattr(vectors, "tocsr")  # only SciPy's sparse arrays have it; SciPy is slow to import
 
 
 def comparable(name: str, vectors: Any) -> Any:
@@ -85,12 +85,12 @@ def pair_similarities(name: str, first: np.ndarray, second: np.ndarray) -> np.nd
 
 
 def max_similarities(name: str, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> np.ndarray:
-    """Return float32 `[N, M]`: for each token of a query the greatest product with a token of a document, summed.
+    """Return MaxSim, float32 `[N, M]`: the sum over a query's tokens of the largest product with a document's token.
 
     Args:
         name: one of `MULTI_VECTOR_SIMILARITIES`; `meanmaxsim` divides by the number of tokens of the query.
         queries: N arrays `[T, D]`.
-        documents: M arrays `[T, D]`; one without tokens has a score of -1e9.
+        documents: M arrays `[T, D]`; a document without tokens has a score of -1e9.
     """
     scores = np.full((len(queries), len(documents)), EMPTY_SCORE, np.float32)
     lengths = np.array([len(document) for document in documents], int)

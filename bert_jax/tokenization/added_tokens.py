@@ -26,10 +26,10 @@ def add_tokens(
     files: TokenizerFiles,
     special_token: Callable[[str, str], tokenizers.AddedToken] = plain_special,
 ) -> dict[str, str]:
-    """Add the tokens that a tokenizer's files name, and declare the special tokens special.
+    """Add the tokens that a tokenizer's files name, and mark the special tokens as special.
 
     As in transformers, added tokens get ids after the vocabulary in the order in which they are added: first tokens
-    with ids in the files, then the special tokens of roles, then other special tokens. A token for which the model has
+    with ids in the files, then special tokens with a role, then other special tokens. A token for which the model has
     no embedding row is not added, and a warning says so.
 
     Args:
@@ -49,7 +49,7 @@ def add_tokens(
     further = [token for token in files.further if token.content not in present | set(special.values())]
     missing = {role for role, token in special.items() if backend.token_to_id(token) is None}
     new = len(missing) + sum(backend.token_to_id(token.content) is None for token in further)
-    # transformers adds a special token that the vocabulary lacks, for which a model may have no row.
+    # transformers adds special tokens that the vocabulary lacks, even if the model has no embedding row for them.
     if missing and (not further if files.rows is None else files.rows < backend.get_vocab_size() + new):
         special = {role: token for role, token in special.items() if role not in missing}
     for role, token in special.items():

@@ -1,4 +1,4 @@
-"""Tokenizers of the `tokenizers` library, their parts as in tokenizer.json, and their vocabularies."""
+"""Build tokenizers of the `tokenizers` library, and read their parts and vocabularies."""
 
 import json
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ import tokenizers
 
 from bert_jax.errors import InputError
 
-_MOST_MISSING = 1 << 16  # limit of ids without a token, besides one per token
-# Characters that the original drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The
-# library's own clean_text also drops private-use and unassigned characters, which would turn unknown words into known.
+_MOST_MISSING = 1 << 16  # a vocabulary may have this many ids without a token, and one more per token
+# Characters that the original BERT drops (`tokenization.py`, `_clean_text`): NUL, U+FFFD and categories Cc and Cf. The
+# library's clean_text also drops private-use and unassigned characters, which would make some unknown words known.
 _DROPPED = r"[\x00\x{fffd}\p{Cc}\p{Cf}&&[^\t\n\r]]"
 
 
 def backend_of(content: dict[str, Any]) -> tokenizers.Tokenizer:
-    """Return the library's tokenizer of a tokenizer.json. Raises InputError where the library refuses it."""
+    """Build the library's tokenizer from a tokenizer.json. Raises InputError when the library rejects it."""
     try:
         return tokenizers.Tokenizer.from_str(json.dumps(content))
     except RecursionError:
         reason = "values that are nested too deeply"
-    except BaseException as error:  # the library raises bare Exception, and where it panics a BaseException
+    except BaseException as error:  # the library raises a bare Exception, or a BaseException when it panics
         if not isinstance(error, Exception) and "Panic" not in type(error).__name__:
             raise
         reason = " ".join(str(error).split())
@@ -34,7 +34,7 @@ def part_of(part: Any) -> dict[str, Any] | None:
 
 
 def hide_specials(content: dict[str, Any]) -> None:
-    """Rename special tokens in a tokenizer.json so that no text matches them: models of whole words would use them."""
+    """Rename special tokens in a tokenizer.json: Unigram and WordLevel models would match their names in a text."""
     special = {token["content"] for token in content["added_tokens"] if token["special"]}
     hidden = {piece: f" {piece}" for piece in special}  # spaces never reach the model
     vocabulary = content["model"]["vocab"]
@@ -76,7 +76,7 @@ def pieces_in_order(ids: dict[str, int]) -> list[str]:
     """Return the tokens in the order of their ids, with "" for unused ids; trailing blank tokens are dropped."""
     last = max((i for piece, i in ids.items() if piece), default=0)
     if last > 2 * len(ids) + _MOST_MISSING:
-        raise InputError(f"vocabulary: expected ids without great gaps, found {last} among {len(ids)} pieces")
+        raise InputError(f"vocabulary: expected ids without large gaps, found id {last} among {len(ids)} pieces")
     pieces = [""] * (last + 1)
     for piece, i in ids.items():
         if piece:

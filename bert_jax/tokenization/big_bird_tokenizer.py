@@ -28,7 +28,7 @@ def big_bird(model: bytes, files: TokenizerFiles | None = None) -> BackendTokeni
     proto, backend = unigram_model(model, "BigBird", special["unk"])
     backend.normalizer = tokenizers.normalizers.Sequence(
         [
-            tokenizers.normalizers.Strip(left=False, right=False),  # transformers has it too
+            tokenizers.normalizers.Strip(left=False, right=False),  # strips nothing, as in transformers
             tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), "\u2581"),
         ]
     )

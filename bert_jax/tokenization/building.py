@@ -1,4 +1,4 @@
-"""Finish a tokenizer that is built over a vocabulary: its special tokens, the layout of its rows, and its settings."""
+"""Complete a tokenizer built over a vocabulary: add its special tokens, its row layout and its settings."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from bert_jax.tokenization.backends import sep_and_cls
 from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.settings import TokenizerFiles
 
-# The layout of rows: that of a pair, or a function that makes a post_processor of the backend and its special tokens.
+# The row layout: a template for pairs, or a function (backend, special tokens) -> post_processor.
 RowsDescription = str | Callable[[tokenizers.Tokenizer, dict[str, str]], tokenizers.processors.PostProcessor]
 BERT_ROWS = "{cls} $A {sep} $B:1 {sep}:1"
 ONE_TYPE_ROWS = "{cls} $A {sep} $B {sep}"
@@ -26,14 +26,15 @@ def finish_tokenizer(
     special_token: Callable[[str, str], tokenizers.AddedToken] = plain_special,
     sentencepiece_model: bytes | None = None,
 ) -> BackendTokenizer:
-    """Return the tokenizer of a backend, to which its special tokens and rows are added.
+    """Add special tokens and a row layout to a backend, and return its tokenizer.
 
     Args:
         backend: the library's tokenizer of the vocabulary, changed in place.
         special: names of the special tokens by role.
         files: contents of the files beside the vocabulary: added tokens and settings.
         defaults: settings that the files may override.
-        rows: the row of a pair, with `{cls}` and `{sep}`, from which that of a text follows; or the post_processor.
+        rows: template of the row of a pair, with `{cls}` and `{sep}`, which begins with the row of a single text; or a
+            function that makes the post_processor.
         special_token: as for `add_tokens`.
         sentencepiece_model: bytes of the SentencePiece model, if the vocabulary is one.
 

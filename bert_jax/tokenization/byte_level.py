@@ -52,7 +52,7 @@ def deberta(
 def byte_level_backend(
     vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], add_prefix_space: bool
 ) -> tokenizers.Tokenizer:
-    """Return a byte-level BPE of the library, without special tokens and rows.
+    """Return a byte-level BPE tokenizer of the library, without special tokens and row layout.
 
     Raises:
         InputError: a merge has a token that is not in the vocabulary.
@@ -68,10 +68,10 @@ def byte_level_backend(
 
 
 def read_merges(text: str, where: PathLike) -> list[tuple[str, str]]:
-    """Return the pairs of tokens to merge, in order, that the text of a `merges.txt` has line by line.
+    """Return the pairs of tokens to merge, in order, from the lines of a `merges.txt`.
 
     Raises:
-        InputError: a line has not two tokens.
+        InputError: a line does not have two tokens.
     """
     merges = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -86,7 +86,7 @@ def read_merges(text: str, where: PathLike) -> list[tuple[str, str]]:
 
 
 def override_byte_level(content: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Override add_prefix_space and trim_offsets with the settings; missing settings are set from the content."""
+    """Override add_prefix_space and trim_offsets of a tokenizer.json by the settings; fill missing settings from it."""
     parts = [*sequence_parts(content.get("pre_tokenizer"), "pretokenizers"),
              *sequence_parts(content.get("post_processor"), "processors")]  # fmt: skip
     for part in parts:

@@ -1,4 +1,4 @@
-"""Limits on the calls of tokenizers in a thread, and which calls a worker process therefore runs."""
+"""Limits on a thread's calls of tokenizers; long texts are then tokenized in a worker process."""
 
 import contextlib
 import contextvars
@@ -11,12 +11,12 @@ from bert_jax.errors import TextError
 
 @dataclasses.dataclass(frozen=True)
 class CallLimits:
-    """Limits of the calls of a thread.
+    """Limits on a thread's calls of tokenizers.
 
     Attributes:
-        seconds: CPU seconds of a call; None = by its number of characters.
+        seconds: maximum CPU seconds of a call; None = in proportion to its number of characters.
         background: whether calls yield the processor to all other processes.
-        in_process: characters up to which a tokenizer of linear time runs in the calling thread.
+        in_process: maximum characters of a call that stays in the calling thread, if the tokenizer takes linear time.
     """
 
     seconds: float | None = None
@@ -25,7 +25,7 @@ class CallLimits:
 
 
 class BudgetExceeded(TextError):
-    """A text whose tokenization exceeded its budget of time or memory."""
+    """Tokenizing a text exceeded the budget of time or memory."""
 
 
 _limits: contextvars.ContextVar[CallLimits | None] = contextvars.ContextVar("limits", default=None)
@@ -42,7 +42,7 @@ def limited(limits: CallLimits) -> Iterator[None]:
 
 
 def needs_worker(texts: Sequence[Any]) -> bool:
-    """Return whether `limited` sends texts to a worker."""
+    """Return whether the limits of this thread send texts to a worker process."""
     limits = _limits.get()
     return limits is not None and sum(len(text) for text in texts if isinstance(text, str)) > limits.in_process
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_jax.errors import InputError
 
-_MAX_REPLACEMENT = 256  # bytes; the longest of NFKC has 33
+_MAX_REPLACEMENT = 256  # bytes; the longest replacement of NFKC has 33
 
 
 def check_charsmap(charsmap: bytes, where: str = "precompiled_charsmap") -> None:
@@ -51,7 +51,7 @@ def check_charsmap(charsmap: bytes, where: str = "precompiled_charsmap") -> None
 
 
 def _leaves(units: np.ndarray, where: str) -> np.ndarray:
-    """Return the values of all reachable leaves. Raises InputError for a step out of the trie."""
+    """Return the values of all reachable leaves. Raises InputError for a step outside the trie."""
     last = len(units)
     offsets = (units >> 10) << ((units & 512) >> 6)
     seen = np.zeros(last, np.bool_)
@@ -62,13 +62,13 @@ def _leaves(units: np.ndarray, where: str) -> np.ndarray:
         bases = nodes ^ offsets[nodes].astype(np.int64)
         with_leaf = (units[nodes] >> 8 & 1).astype(np.bool_)
         if (bases >= last).any():
-            raise InputError(f"{where}: expected a trie of {last} units, found a step out of it")
+            raise InputError(f"{where}: expected a trie of {last} units, found a step outside it")
         leaves.append(units[bases[with_leaf]] & 0x7FFFFFFF)
         children = []
         for start in range(0, len(bases), 4096):
             places = bases[start : start + 4096, None] ^ labels
             if (places >= last).any():
-                raise InputError(f"{where}: expected a trie of {last} units, found a step out of it")
+                raise InputError(f"{where}: expected a trie of {last} units, found a step outside it")
             is_child = (units[places] & 0x800000FF) == labels
             children.append(places[is_child])
         nodes = np.unique(np.concatenate(children))

@@ -93,7 +93,7 @@ def camembert(model: bytes, files: TokenizerFiles | None = None) -> BackendToken
     proto = _unigram_proto(model, "CamemBERT", ("<unk>", "<s>", "</s>"))
     names = {**ROBERTA_SPECIALS, **named_specials(ROBERTA_SPECIALS, files.settings)}
     pieces = [("<s>NOTUSED", 0.0), (names["pad"], 0.0), ("</s>NOTUSED", 0.0), (names["unk"], 0.0)]
-    pieces.append(("<unk>NOTUSED", -100.0))  # the least score, from which that of unknown characters follows
+    pieces.append(("<unk>NOTUSED", -100.0))  # the lowest score; it determines that of unknown characters
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[1:]]
     return _fairseq_tokenizer(model, proto, pieces, names, "CamembertTokenizer", files)
 
@@ -129,7 +129,7 @@ def albert_normalizer(lowercase: bool, keep_accents: bool, charsmap: bytes | Non
 
     Args:
         lowercase: whether text is lower-cased.
-        keep_accents: whether text keeps its accents, and characters their compatibility forms (NFKD).
+        keep_accents: whether text keeps its accents; else it is normalized by NFKD too.
         charsmap: rules of a SentencePiece model; None or b"" = none.
     """
     steps: list[tokenizers.normalizers.Normalizer] = [
@@ -146,9 +146,9 @@ def albert_normalizer(lowercase: bool, keep_accents: bool, charsmap: bytes | Non
 
 
 def override_albert(content: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Override the normalizer of a tokenizer.json with that of the settings, as transformers does.
+    """Rebuild the normalizer of a tokenizer.json from the settings, as transformers does.
 
-    Missing settings are set from the content.
+    Missing settings are filled in from the tokenizer.json.
     """
     for name, value in TOKEN_TYPES.items():  # transformers 5 has no token types unless the settings say so
         settings.setdefault(name, value)
@@ -169,7 +169,7 @@ def _fairseq_tokenizer(
     tokenizer_class: str,
     files: TokenizerFiles,
 ) -> BackendTokenizer:
-    """Return a tokenizer of `pieces` and, last, the mask; piece 3 is the unknown one. `proto` is the parsed model."""
+    """Return a tokenizer of `pieces` (3 is the unknown token), with the mask last; `proto` is the parsed model."""
     prefix = files.settings.get("add_prefix_space", True)
     backend = _unigram_backend(proto, [*pieces, (names["mask"], 0.0)], 3, names, prefix)
     special = named_specials(ROBERTA_SPECIALS, files.settings)
@@ -178,20 +178,20 @@ def _fairseq_tokenizer(
 
 
 def _unigram_proto(model: bytes, name: str, first: tuple[str, ...]) -> Any:
-    """Parse a SentencePiece model. Raises InputError when it is no unigram model or does not begin with `first`."""
+    """Parse a SentencePiece model. Raises InputError unless it is a unigram model that begins with `first`."""
     proto = sentencepiece_proto(model)
     begin = [piece.piece for piece in proto.pieces[: len(first)]]
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM or begin != list(first):
         others = max(0, len(proto.pieces) - len(first))
         raise InputError(
             f"expected {name}'s SentencePiece model, a unigram model that begins with {', '.join(first[:-1])} and "
-            f"{first[-1]}, found {' '.join(begin) or 'no tokens'} before {others} others"
+            f"{first[-1]}, found {' '.join(begin) or 'no tokens'} followed by {others} others"
         )
     return proto
 
 
 def unigram_model(model: bytes, name: str, unknown: str) -> tuple[Any, tokenizers.Tokenizer]:
-    """Return a parsed SentencePiece model, and the library's tokenizer with its pieces and scores under its ids.
+    """Return a parsed SentencePiece model, and the library's tokenizer with the same pieces, scores and ids.
 
     Raises:
         InputError: the bytes are not a unigram model of SentencePiece.
@@ -264,7 +264,7 @@ def deberta_v2(model: bytes, files: TokenizerFiles | None = None) -> BackendToke
         added = [piece.piece for piece in proto.pieces if piece.type == kind]
         backend.add_tokens([tokenizers.AddedToken(piece, normalized=False, special=is_special) for piece in added])
     if "mask" in special and files.rows is None and not files.added:
-        backend.add_special_tokens([plain_special("mask", special["mask"])])  # the model does not have it
+        backend.add_special_tokens([plain_special("mask", special["mask"])])  # the model has no mask token
     defaults = {"tokenizer_class": "DebertaV2Tokenizer", **options}
     return finish_tokenizer(backend, special, files, defaults, BERT_ROWS, sentencepiece_model=model)
 

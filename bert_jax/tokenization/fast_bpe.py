@@ -35,11 +35,11 @@ class FastBpeTokenizer(Tokenizer):
 
     Args:
         vocabulary: the content of `vocab.txt`: a token and its count in each line.
-        codes: the content of `bpe.codes`: in each line two symbols to merge, in order of priority, and mostly a count.
+        codes: the content of `bpe.codes`: two symbols to merge and an optional count per line, in order of priority.
         files: contents of the files beside these two: settings and added tokens.
 
     Raises:
-        InputError: a line of the vocabulary or of the codes does not have its form.
+        InputError: a line of the vocabulary or of the codes is invalid.
     """
 
     def __init__(self, vocabulary: str, codes: str, files: TokenizerFiles | None = None):
@@ -70,7 +70,7 @@ class FastBpeTokenizer(Tokenizer):
             self._settings.get("truncation_side", "right"),
         )
         self._roles = {f"{role}_token": token for role, token in special.items()}
-        self._ids |= ids  # also of a token that `vocab.txt` repeats, as in transformers the last id counts
+        self._ids |= ids  # as in transformers, a token that `vocab.txt` repeats has its last id
         self._hidden_ids = {ids[content] for content, token in self._added.items() if token.special}
         longest_first = sorted(self._added, key=len, reverse=True)
         self._added_pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
@@ -125,7 +125,7 @@ class FastBpeTokenizer(Tokenizer):
             start += len(part)
 
     def _of_word(self, word: str, start: int) -> Iterator[tuple[int, int, int]]:
-        # Letter by letter, so that character ranges stay valid ("\u0130".lower() has two characters).
+        # Lower-case letter by letter, so that character ranges stay valid ("\u0130".lower() has two characters).
         lowered = "".join(c if len(c.lower()) != 1 else c.lower() for c in word) if self.lowercase else word
         symbols = self._symbols_of(lowered)
         for number, symbol in enumerate(symbols, 1):
@@ -134,7 +134,7 @@ class FastBpeTokenizer(Tokenizer):
             start += len(symbol)
 
     def _merged(self, word: str) -> tuple[str, ...]:
-        """Return the symbols of a word after all merges: the pair of the first code, at all its places, each time."""
+        """Return the symbols of a word after all merges; each step merges all occurrences of the top-priority pair."""
         symbols = [*word[:-1], word[-1] + _END]
         while len(symbols) > 1:
             known = [pair for pair in itertools.pairwise(symbols) if pair in self._ranks]

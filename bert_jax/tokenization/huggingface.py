@@ -1,4 +1,4 @@
-"""Tokenizers of the `tokenizers` library, of any `tokenizer.json`."""
+"""`BackendTokenizer`: a tokenizer of the `tokenizers` library, from any `tokenizer.json`."""
 
 import contextlib
 import dataclasses
@@ -34,8 +34,8 @@ else:
     saving = LazyModule("bert_jax.tokenization.saving")
 
 _WORDS_REMEMBERED = 1 << 17
-_CACHED = ("_plain_backend", "_ids_of_word", "_encoders", "_words")  # properties that another process computes again
-LONG_TEXT = 1 << 18  # characters above which a text is encoded in parts
+_CACHED = ("_plain_backend", "_ids_of_word", "_encoders", "_words")  # not pickled: another process computes them again
+LONG_TEXT = 1 << 18  # a text with more characters is encoded in parts
 # Spaces that transformers' clean-up removes from decoded text; the library's decoder removes only some of them.
 _CLOSED_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
@@ -52,7 +52,7 @@ class BackendTokenizer(Tokenizer):
         sentencepiece_model: bytes of the original SentencePiece model, which `save` writes back.
 
     Raises:
-        InputError: the post_processor names unknown tokens, or a layout that `RowLayout` cannot describe.
+        InputError: the post_processor has unknown tokens, or a layout that `RowLayout` cannot describe.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BackendTokenizer(Tokenizer):
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        # The library cannot be interrupted, so that a pattern that may take more than linear time runs in a worker.
+        # Patterns that may take more than linear time run in a worker process, as the library cannot be interrupted.
         self._only_in_worker = restore_patterns({name: part_of(getattr(backend, name)) for name in PARTS})
         self._special = special
         self._settings = settings
@@ -84,7 +84,7 @@ class BackendTokenizer(Tokenizer):
         super().__init__(
             pieces,
             SpecialIds(**{role: ids[token] for role, token in special.items()}),
-            np.zeros(len(pieces), np.bool_)  # whole words
+            np.zeros(len(pieces), np.bool_)  # all tokens are whole words
             if isinstance(backend.model, tokenizers.models.WordLevel)
             else continuation_pieces(pieces, getattr(backend.model, "continuing_subword_prefix", None)),
             max_length_of(settings),
@@ -101,12 +101,12 @@ class BackendTokenizer(Tokenizer):
     def backend(self) -> tokenizers.Tokenizer:
         """Return the library's tokenizer, which must not be changed.
 
-        If `encode_batch` runs in a worker process, its regular expressions are strings that match nothing.
+        If `encode_batch` uses a worker process, strings that match nothing replace its regular expressions.
         """
         return self._backend
 
     def check_patterns(self) -> None:
-        """Compile the regular expressions that only a worker may run. Raises InputError where that fails."""
+        """Compile the regular expressions that only a worker may run. Raises InputError when that fails."""
         if self._only_in_worker:
             self._workers.start(self)
 
@@ -150,7 +150,7 @@ class BackendTokenizer(Tokenizer):
         return plain
 
     def _encoder(self, parse_special: bool) -> tokenizers.Tokenizer:
-        """Return the library's tokenizer that encodes texts; `parse_special` is that of `encode_batch`."""
+        """Return the library's tokenizer that encodes texts; for `parse_special`, see `encode_batch`."""
         return self._backend if parse_special else self._plain_backend
 
     @functools.cached_property
@@ -193,7 +193,7 @@ class BackendTokenizer(Tokenizer):
         while start < len(text):
             end = start + LONG_TEXT
             if end < len(text):
-                end = max(text.rfind(" ", start + 1, end), 0) or end  # words stay whole, where there are any
+                end = max(text.rfind(" ", start + 1, end), 0) or end  # cut at a space, if there is one
             ids += backend.encode_batch_fast([text[start:end]], add_special_tokens=False)[0].ids
             start = end
         return ids
@@ -252,13 +252,13 @@ class BackendTokenizer(Tokenizer):
 
 
 def has_token_types(settings: dict[str, Any]) -> bool:
-    """Return whether a tokenizer with these settings gives token types."""
+    """Return whether a tokenizer with these settings distinguishes token types."""
     return "token_type_ids" in settings.get("model_input_names", ["token_type_ids"])
 
 
 @contextlib.contextmanager
 def named_errors(texts: Iterable[str]) -> Iterator[None]:
-    """Turn an error of a tokenizer library in the block into an InputError about one of `texts`."""
+    """Turn an error that a tokenizer library raises in the block into an InputError about one of `texts`."""
     try:
         yield
     except BaseException as error:

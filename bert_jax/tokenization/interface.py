@@ -51,16 +51,16 @@ class Tokenizer(abc.ABC):
 
     Attributes:
         pieces: the tokens in the order of their ids; "" for an unused id.
-        vocab_size: number of ids, and so of rows that a word embedding needs.
+        vocab_size: number of ids; a word embedding needs this many rows.
         pad_id: id of the padding token.
         cls_id: id of the token at the start of a row.
         sep_id: id of the token at the end of each text.
-        special_ids: the ids of these three, of `unk_id` and `mask_id`, sorted. The last two raise InputError if there
-            is no such token.
+        special_ids: the sorted ids of all special tokens: these three, `unk_id` and `mask_id`. The properties `unk_id`
+            and `mask_id` raise InputError if there is no such token.
         is_continuation: bool [V], True for tokens that continue the word of the token before.
         marks_continuations: whether the vocabulary marks tokens that continue a word (as by "##") and not those that
             begin a word (as by a space).
-        max_length: most tokens in an input of the model; None if the files do not say.
+        max_length: maximum number of tokens in an input of the model; None if the files do not say.
         layout: positions of special tokens in a row.
         truncation_side: "right" or "left", the side on which texts that are too long are cut.
     """
@@ -114,7 +114,7 @@ class Tokenizer(abc.ABC):
         return self._special_ids.mask
 
     def is_unknown(self, token_ids: Any) -> Any:
-        """Return whether an id is the unknown token, for an array elementwise; False without an unknown token."""
+        """Return whether an id, or each id of an array, is the unknown token; False if there is no such token."""
         return token_ids == self._special_ids.unk
 
     @property
@@ -147,7 +147,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def lowercased(self) -> "Tokenizer":
-        """Return a copy of this tokenizer that lower-cases texts first, but neither accents nor special tokens."""
+        """Return a copy that lower-cases texts first; accents and special tokens are treated as before."""
 
     @abc.abstractmethod
     def save(self, directory: PathLike) -> None:
@@ -190,7 +190,7 @@ class Tokenizer(abc.ABC):
         Args:
             texts: B strings, or one string for B = 1.
             text_pairs: second segments, one for each text.
-            max_length: most tokens in a row, with special tokens. None means the tokenizer's own `max_length` if
+            max_length: maximum tokens in a row, with special tokens. None means the tokenizer's own `max_length` if
                 `truncation` is on or `padding` is "max_length", and no limit otherwise.
             padding: True or "longest" pads to the longest row, "max_length" to `max_length`; False or "do_not_pad"
                 requires rows of the same length.
@@ -200,7 +200,7 @@ class Tokenizer(abc.ABC):
             pad_to_multiple_of: the padded length is rounded up to a multiple of this.
             return_offsets: whether to return `offset_mapping` too.
             return_tensors: "np" for NumPy arrays, "jax" for JAX arrays.
-            others: refused, with what there is in place of an argument of transformers.
+            others: rejected; for arguments of transformers' tokenizers, the message names the replacement here.
 
         Returns:
             int32 [B, S] arrays `input_ids`, `token_type_ids` (1 over `B [SEP]` if the family has token types, else 0)
@@ -208,7 +208,7 @@ class Tokenizer(abc.ABC):
             character ranges within the text or its pair, (0, 0) for special tokens.
 
         Raises:
-            InputError: an item is no string, the lists have different lengths, a row is too long, or an argument is
+            InputError: an item is not a string, the lists have different lengths, a row is too long, or an argument is
                 unknown.
         """
         for name in others:
@@ -251,7 +251,7 @@ class Tokenizer(abc.ABC):
         Within `call_limits.limited`, texts that are not short are encoded in a worker process with a budget.
 
         Raises:
-            InputError: an item is no string, or there is none.
+            InputError: an item is not a string, or there are no items.
             BudgetExceeded: encoding the texts exceeds the budget.
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
@@ -312,7 +312,7 @@ def _padding(padding: bool | str) -> bool | str:
 
 
 def _truncate(a: Encoded, b: Encoded | None, room: int, from_left: bool, which: str) -> tuple[Encoded, Encoded | None]:
-    """Truncate segments to `room` tokens by the strategy `which`; ties as in the `tokenizers` library."""
+    """Truncate segments to `room` tokens by the strategy `which`; ties are resolved as in the `tokenizers` library."""
     if b is not None and which != "longest_first":
         over = max(0, len(a[0]) + len(b[0]) - room)
         if which == "only_first":
@@ -342,7 +342,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def check_unicode(texts: Iterable[str], first: int = 0) -> None:
-    """Raise InputError for the first text that is no string or has half of a surrogate pair.
+    """Raise InputError for the first text that is not a string or has half of a surrogate pair.
 
     Args:
         texts: objects of any type.

@@ -42,7 +42,7 @@ def layout_of(post_processor: Mapping[str, Any] | None, ids: Mapping[str, int], 
     Args:
         post_processor: the JSON of the post_processor.
         ids: ids of all tokens, including added tokens.
-        typed: whether token types count; if not, all are 0.
+        typed: whether the tokenizer distinguishes token types; if not, all are 0.
 
     Raises:
         InputError: a special token is not in the vocabulary, or RowLayout cannot describe the layout.
@@ -85,7 +85,7 @@ def _segments(template: list[dict[str, Any]]) -> list[str]:
 
 
 def _around(template: list[dict[str, Any]], special: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the special ids before the first segment, between segments, and after the last."""
+    """Return the ids of special tokens before the first segment, between segments, and after the last."""
     parts: list[tuple[int, ...]] = [()]
     for item in template:
         if "Sequence" in item:

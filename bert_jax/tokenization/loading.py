@@ -91,7 +91,7 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
             tokenizer_class, or the model_type of `config.json`, distinguishes the models of XLM-R, CamemBERT and ALBERT
             from others, and MPNet's `vocab.txt` from BERT's.
         lowercase: whether to lower-case text, overriding the files; no effect for RoBERTa, XLM-R and ModernBERT. If
-            neither is given, a vocab.txt counts as uncased if no token outside brackets has an ASCII capital.
+            neither decides, a vocab.txt counts as uncased if no token outside brackets has an ASCII capital.
 
     Raises:
         InputError: there is no tokenizer, or the content of a file does not match its name.
@@ -112,7 +112,7 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
 
 
 def has_tokenizer(directory: PathLike) -> bool:
-    """Return whether a directory has a vocabulary file that `load_tokenizer` reads. A file counts as one."""
+    """Return whether a directory has a vocabulary file that `load_tokenizer` reads. True for a file."""
     if (path := storage.Path(directory)).is_file():
         return True
     names = [file.name for file in path.iterdir()]
@@ -136,7 +136,7 @@ def _from_file(path: storage.Path, files: TokenizerFiles, forced: bool) -> Token
 
 
 def _vocabulary_file(directory: storage.Path, files: TokenizerFiles) -> storage.Path:
-    # transformers reads no tokenizer.json for PhoBERT, BERTweet and ESM; that of a RoFormer lacks its words.
+    # transformers reads no tokenizer.json for PhoBERT, BERTweet and ESM; a RoFormer's lacks the word segmentation.
     file_of_class = "vocab.txt" if files.algorithm in (FAST_BPE, RESIDUES, RJIEBA) else None
     for name in (file_of_class, files.settings.get("vocab_file"), "tokenizer.json", "vocab.txt", "vocab.json"):
         if isinstance(name, str) and "/" not in name and (directory / name).exists():
@@ -156,7 +156,7 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     model = content["model"].get("type", "WordPiece")
     if files.explicit and not fits_model(name := settings["tokenizer_class"], model):
         _log.warn_once(
-            f"tokenizer.json: its model is {model}, which {name} has not; the file is followed, not the class"
+            f"tokenizer.json: its model {model} does not fit the class {name}; the file is used, not the class"
         )
         files = dataclasses.replace(files, algorithm=None)
     for part, name in (("padding", "padding_side"), ("truncation", "truncation_side")):
@@ -172,7 +172,7 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
         byte_level.override_byte_level(content, settings)
     if files.algorithm == ALBERT:
         families.override_albert(content, settings)
-    if files.algorithm == DEBERTA_BPE:  # transformers 5 lays out rows of the class in the settings in its own way
+    if files.algorithm == DEBERTA_BPE:  # for the original class, transformers 5 ignores the file's row layout
         settings |= byte_level.DEBERTA_CLASS
     hide_patterns(content)
     backend = backend_of(content)
@@ -194,7 +194,7 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
 
 
 def _decoder_of(algorithm: str | None, model: str) -> Any:
-    """Return the decoder of a class of tokenizers, for a file without one."""
+    """Return the decoder for a tokenizer.json that has none."""
     if algorithm in (BYTE_LEVEL_BPE, DEBERTA_BPE):
         return tokenizers.decoders.ByteLevel()
     if model == "Unigram" and algorithm is not None:

@@ -1,4 +1,4 @@
-"""Names in the files of tokenizers: the special tokens of each kind by role, and the file of merges of fastBPE."""
+"""Names in tokenizers' files: the special tokens of each kind by role, and the file of fastBPE's merges."""
 
 WORD_PIECE_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA_SPECIALS = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}

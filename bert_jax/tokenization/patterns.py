@@ -1,4 +1,4 @@
-"""Regular expressions of a tokenizer.json: those known to take linear time, and hiding the others from the library."""
+"""Hide the regular expressions of a tokenizer.json from the library, unless they are known to take linear time."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from bert_jax.errors import InputError
 
 PARTS = ("normalizer", "pre_tokenizer", "decoder")  # parts of a tokenizer.json that may have patterns
 _SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
-_MAX_PARTS = 1000  # parts of a normalizer, pre_tokenizer or decoder
+_MAX_PARTS = 1000  # limit of parts in a normalizer, pre_tokenizer or decoder
 # Patterns of common tokenizers, known to take linear time.
 _KNOWN = frozenset(
     {
@@ -51,7 +51,7 @@ def parts_of(part: Any, name: str) -> Iterator[dict[str, Any]]:
 
 
 def hide_patterns(content: dict[str, Any]) -> None:
-    """Replace the regular expressions of a tokenizer.json that may take more than linear time by strings, in place."""
+    """In a tokenizer.json, replace regular expressions that may take more than linear time by strings, in place."""
     for pattern in _patterns(content):
         text = pattern.get("Regex")
         if isinstance(text, str) and text not in _KNOWN and not _LITERALS.fullmatch(text):

@@ -1,11 +1,11 @@
-"""A tokenizer with a part of its vocabulary, which tokenizes text that uses only that part as before.
+"""Prune a tokenizer's vocabulary to a part; texts that use only that part are tokenized as before.
 
 Why the remaining pieces give the same tokens, for each algorithm:
 
-    WordPiece       takes the longest piece that matches. Among fewer pieces, the longest one is still the longest. A
-                    word that is unknown stays unknown if the pieces that match before it fails stay.
-    BPE             applies the merge of the highest priority. The merges that make a remaining piece stay, so at each
-                    step the same merge has the highest priority.
+    WordPiece       takes the longest piece that matches. Among fewer pieces, the longest one is still the longest. An
+                    unknown word stays unknown if the pieces that match its beginning are kept.
+    BPE             applies the merge of the highest priority. All merges that lead to a remaining piece are kept, so at
+                    each step the same merge has the highest priority.
     unigram model   takes the segmentation with the highest score. Among fewer segmentations, that one still has it. The
                     score of an unknown character depends on the lowest score of all pieces, so that piece stays.
 """
@@ -30,7 +30,7 @@ _TEXTS_TOGETHER = 1024
 
 
 def used_ids(tokenizer: Tokenizer, texts: Iterable[str]) -> set[int]:
-    """Return the ids that texts use, and for words that WordPiece does not know those of the pieces that it tries.
+    """Return the ids that texts use, and the ids of the pieces that WordPiece matches in unknown words.
 
     Args:
         tokenizer: the tokenizer.
@@ -51,10 +51,10 @@ def used_ids(tokenizer: Tokenizer, texts: Iterable[str]) -> set[int]:
 
 
 def with_fewer_pieces(tokenizer: Tokenizer, used: Iterable[int]) -> tuple[Tokenizer, np.ndarray]:
-    """Return a tokenizer with the pieces that `used` needs, and the old id of each of its pieces.
+    """Return a tokenizer with only the pieces that `used` needs, and the old id of each of its pieces.
 
     Besides the used pieces, it keeps special and added tokens; the pieces from which BPE merges them; all bytes of
-    byte-level BPE; and pieces of one character, for each character of the used pieces and of printable ASCII. The order
+    byte-level BPE; and single-character pieces for the characters of the used pieces and of printable ASCII. The order
     of the pieces stays the same.
 
     Args:
@@ -76,7 +76,7 @@ def with_fewer_pieces(tokenizer: Tokenizer, used: Iterable[int]) -> tuple[Tokeni
     else:
         raise InputError(f"expected a tokenizer of a known kind, found {type(tokenizer).__name__}")
     if smaller.pieces != tuple(tokenizer.pieces[i] for i in kept):
-        raise InputError("expected added tokens after the vocabulary, found them among it; this cannot be pruned")
+        raise InputError("expected added tokens after the vocabulary, found some inside it; this cannot be pruned")
     return smaller, np.array(kept, np.int64)
 
 
@@ -107,7 +107,7 @@ def _always_kept(tokenizer: Tokenizer) -> set[int]:
 
 
 def _characters(tokenizer: Tokenizer, used: Iterable[int]) -> set[int]:
-    """Return the ids of pieces of one character, for each character of the used pieces and of printable ASCII."""
+    """Return the ids of single-character pieces for the characters of the used pieces and of printable ASCII."""
     bare = [_bare(piece) for piece in tokenizer.pieces]
     letters = _ASCII.union(*(bare[i] for i in used))
     return {i for i, piece in enumerate(bare) if piece in letters or (not piece and tokenizer.pieces[i])}
@@ -137,7 +137,7 @@ def _kept_of_backend(tokenizer: BackendTokenizer, used: set[int]) -> list[int]:
         kept |= {int(scores.argmin()), model["unk_id"]}
         if model.get("byte_fallback"):
             kept |= {i for i, (piece, _) in enumerate(model["vocab"]) if piece.startswith("<0x")}
-        if tokenizer.sentencepiece_model is not None:  # its ids are counted from the first ones
+        if tokenizer.sentencepiece_model is not None:  # keep the first ids, so that `_shift` stays the same
             kept |= set(range(_shift(tokenizer, sentencepiece_proto(tokenizer.sentencepiece_model))))
     elif kind != "WordPiece":
         raise InputError(f"expected a vocabulary of WordPiece, byte-level BPE or a unigram model, found {kind}")
@@ -156,7 +156,7 @@ def _merged_from(piece: str, rule: Callable[[tuple[str, str]], tuple[Any, str] |
 
     Args:
         piece: the piece.
-        rule: function from two neighbours to (priority, result) of their merge, the lowest first; None = no merge.
+        rule: function from two adjacent symbols to (rank, result) of their merge, lowest rank first; None = no merge.
     """
     symbols = list(piece)
     seen = set(symbols)
@@ -189,7 +189,7 @@ def _smaller_backend(tokenizer: BackendTokenizer, kept: list[int]) -> BackendTok
     backend = tokenizers.Tokenizer.from_str(json.dumps(content))
     sentencepiece = tokenizer.sentencepiece_model
     if sentencepiece is not None:
-        first = range(3)  # <unk>, <s> and </s>, whose ids are others
+        first = range(3)  # <unk>, <s> and </s>, to whose ids the shift does not apply
         proto = sentencepiece_proto(sentencepiece)
         shift = _shift(tokenizer, proto)
         kept_pieces = [i for i in range(len(proto.pieces)) if i in first or i + shift in new]
@@ -198,7 +198,7 @@ def _smaller_backend(tokenizer: BackendTokenizer, kept: list[int]) -> BackendTok
 
 
 def _shift(tokenizer: Tokenizer, proto: Any) -> int:
-    """Return how much larger the tokenizer's ids are than those of its SentencePiece model, from piece 3."""
+    """Return the difference between a tokenizer's ids and those of its SentencePiece model, from piece 3 on."""
     for i, piece in enumerate(proto.pieces[3:], 3):
         if (token_id := tokenizer.token_to_id(piece.piece)) is not None:
             return token_id - i
@@ -223,7 +223,7 @@ def _kept_of_sentencepiece(tokenizer: SentencePieceTokenizer, used: set[int]) ->
     normal = [i for i, piece in enumerate(proto.pieces) if piece.type == piece.NORMAL]
     scores = np.array([piece.score for piece in proto.pieces])
     kind = proto.trainer_spec.model_type
-    if kind == proto.trainer_spec.UNIGRAM:  # the scores of unknown characters and of user-defined pieces
+    if kind == proto.trainer_spec.UNIGRAM:  # extreme scores determine those of unknown and user-defined pieces
         kept |= {int(scores.argmin()), *(choose(normal, key=scores.__getitem__) for choose in (min, max))}
         return sorted(kept)
     if kind != proto.trainer_spec.BPE:
@@ -246,7 +246,7 @@ def _smaller_sentencepiece(tokenizer: SentencePieceTokenizer, kept: list[int]) -
 
 
 def _with_pieces(model: bytes, kept: list[int]) -> bytes:
-    """Return a SentencePiece model with some of its pieces, in their order."""
+    """Return a SentencePiece model with only the pieces `kept`, in their order."""
     proto = sentencepiece_proto(model)
     pieces = [proto.pieces[i] for i in kept]
     smaller = type(proto)()

@@ -15,12 +15,12 @@ from bert_jax.tokenization.settings import NO_TOKEN_TYPES, TokenizerFiles, named
 def residue_tokenizer(pieces: Sequence[str], files: TokenizerFiles) -> BackendTokenizer:
     """Return ESM's tokenizer over a vocabulary (facebookresearch/esm `data.py`, `Alphabet`).
 
-    A token is a residue, such as `K`, in any place; other text between spaces is one unknown token. Rows are
+    A residue, such as `K`, is a token wherever it occurs; other text between spaces is one unknown token. Rows are
     `<cls> A <eos>` and `<cls> A <eos> B <eos>`, with one token type.
 
     Args:
         pieces: the vocabulary in the order of its ids.
-        files: contents of the files beside the vocabulary; eos_token in its settings names the token of the role sep.
+        files: contents of the files beside the vocabulary; the setting eos_token names the sep token.
 
     Raises:
         InputError: a special token is missing.

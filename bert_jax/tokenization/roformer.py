@@ -29,7 +29,7 @@ class RoFormerTokenizer(BackendTokenizer):
 
     @functools.cached_property
     def _encoders(self) -> dict[bool, tokenizers.Tokenizer]:
-        """Return copies with rjieba's words; the backend itself has none, since such a tokenizer cannot be saved."""
+        """Return copies that split words by rjieba; the backend does not, as a custom pre_tokenizer cannot be saved."""
         encoders = {}
         for parse_special, backend in ((True, self._backend), (False, self._plain_backend)):
             encoders[parse_special] = tokenizers.Tokenizer.from_str(backend.to_str())
@@ -42,7 +42,7 @@ class RoFormerTokenizer(BackendTokenizer):
 
 
 class _RjiebaWords:
-    """A pre-tokenizer of the library: words of rjieba; those that the vocabulary lacks are cut at CJK ideographs."""
+    """A custom pre_tokenizer: words of rjieba; words that the vocabulary lacks are split around CJK ideographs."""
 
     def __init__(self, vocabulary: Collection[str]):
         self._vocabulary = vocabulary
@@ -82,7 +82,7 @@ def _rjieba() -> Any:
 
 
 def roformer(pieces: Sequence[str], files: TokenizerFiles) -> RoFormerTokenizer:
-    """Return RoFormer's tokenizer over its vocabulary, in which words may have several ideographs.
+    """Return RoFormer's tokenizer over its vocabulary, whose words may have several ideographs.
 
     Args:
         pieces: the vocabulary in the order of its ids; "##" marks tokens that continue a word.

@@ -23,8 +23,8 @@ from bert_jax.tokenization.layout import RowLayout
 from bert_jax.tokenization.saving import saved_settings
 from bert_jax.tokenization.settings import TokenizerFiles, max_length_of, named_special
 
-# The module refuses a protobuf older than the compiler that made it, though it uses nothing so new; Apache Beam and
-# TensorFlow need older ones.
+# The generated module rejects a protobuf older than its compiler, though it uses no new features; Apache Beam and
+# TensorFlow need older versions.
 with mock.patch.object(runtime_version, "ValidateProtobufRuntimeVersion"):
     from sentencepiece import sentencepiece_model_pb2
 
@@ -199,10 +199,10 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def sentencepiece_proto(model: bytes) -> Any:
-    """Parse the bytes of a `*.model` file, and check its normalisation rules, which the libraries read unchecked.
+    """Parse the bytes of a `*.model` file, and check its normalisation rules, which the libraries do not check.
 
     Raises:
-        InputError: the bytes are no SentencePiece model, or its normalisation rules are damaged.
+        InputError: the bytes are not a SentencePiece model, or its normalisation rules are damaged.
     """
     proto = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:

@@ -137,7 +137,7 @@ def token_of(value: Any, where: object, special: bool | None = None) -> tokenize
         special: whether the token is special, overriding the object; None = as in the object; strings are special.
 
     Raises:
-        InputError: the value is neither, or a flag is not a boolean.
+        InputError: the value is neither a string nor such an object, or a flag is not a boolean.
     """
     if isinstance(value, str):
         _check_token(value, where)

@@ -9,11 +9,11 @@ from bert_jax.errors import InputError
 
 
 def with_special_tokens(tokenizer: Any, tokens: Sequence[str]) -> Any:
-    """Return a copy of a tokenizer whose vocabulary also has the special tokens `tokens`, behind all others.
+    """Return a copy of a tokenizer with the special tokens `tokens` appended to its vocabulary.
 
     Args:
         tokenizer: a `bert_jax.tokenization.Tokenizer`.
-        tokens: the tokens; those that the vocabulary has keep their ids.
+        tokens: the tokens; tokens that the vocabulary already has keep their ids.
 
     Raises:
         InputError: tokens cannot be added to a tokenizer of this kind.

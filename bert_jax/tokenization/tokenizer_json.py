@@ -12,7 +12,7 @@ from bert_jax.tokenization.settings import MAX_ID, check_id, token_of
 
 _MAX_GROWTH = 1000  # characters into which a normalizer may turn one character
 _MAX_WORD = 1000  # characters in a word; tokenizing a word takes quadratic time
-_MAX_TEXT = 1000  # characters in a string of a part
+_MAX_TEXT = 1000  # characters in a string option of a normalizer, pre_tokenizer or decoder
 
 
 def check_tokenizer_json(content: dict[str, Any]) -> None:
@@ -23,7 +23,7 @@ def check_tokenizer_json(content: dict[str, Any]) -> None:
     check_keys(content, TOKENIZER_JSON, "tokenizer.json")
     if not isinstance(content.get("model"), dict):
         found = type(content.get("model")).__name__
-        raise InputError(f"expected a tokenizer.json of the tokenizers library, found a model that is {found}")
+        raise InputError(f"expected a tokenizer.json of the tokenizers library, found a model of type {found}")
     _check_model(content["model"])
     for name in ("padding", "truncation"):
         part = content.get(name)
@@ -104,8 +104,8 @@ def _check_growth(parts: list[dict[str, Any]]) -> None:
         growths.append((growth_of_part * max(before, default=1.0), set(content)))
     most = max((growth for growth, _ in growths), default=1.0)
     if most > _MAX_GROWTH:
-        raise InputError(f"normalizer: expected replacements that turn a character into at most {_MAX_GROWTH}, found "
-                         f"some that make {most:.0f}")  # fmt: skip
+        raise InputError(f"normalizer: expected replacements that turn a character into at most {_MAX_GROWTH} "
+                         f"characters, found some that make {most:.0f}")  # fmt: skip
 
 
 def _shown(value: Any) -> str:

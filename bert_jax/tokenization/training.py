@@ -46,13 +46,13 @@ def train_wordpiece(
 
     Args:
         texts: texts, read once.
-        vocab_size: most tokens in the vocabulary.
+        vocab_size: maximum number of tokens in the vocabulary.
         lowercase: whether text is lower-cased.
         strip_accents: whether accents are dropped; None means as `lowercase`.
         chinese_chars: whether each CJK ideograph is a word of its own.
-        min_frequency: least number of occurrences of a merge.
+        min_frequency: minimum number of occurrences of a merge.
         limit_alphabet: number of characters in the vocabulary, the most frequent first.
-        max_length: most tokens in an input of the model; None = not known.
+        max_length: maximum number of tokens in an input of the model; None = not known.
 
     Raises:
         InputError: the texts have no words, or `vocab_size` is too small for the alphabet.
@@ -86,7 +86,7 @@ def train_wordpiece(
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts. Raises InputError for a text that is no Unicode string, with its number."""
+    """Yield the texts. Raises InputError with the number of a text that is not a Unicode string."""
     for number, text in enumerate(texts):
         check_unicode([text], number)
         yield text
@@ -142,7 +142,7 @@ def _alphabet(words: Counter[str], limit: int) -> list[str]:
 
 
 def _repeated(words: Counter[str], alphabet: set[str]) -> Iterator[str]:
-    """Yield strings that repeat each word of the alphabet by its (scaled) count."""
+    """Yield strings that repeat each word as often as its scaled count; skip words outside the alphabet."""
     scale = max(1.0, words.total() / _MOST_OCCURRENCES)
     for word, count in sorted(words.items()):
         if alphabet.issuperset(word):
@@ -161,17 +161,17 @@ def train_bpe(
     min_frequency: int = 2,
     max_length: int | None = None,
 ) -> BackendTokenizer:
-    """Train a byte-level BPE tokenizer, as RoBERTa's, on texts.
+    """Train a byte-level BPE tokenizer like RoBERTa's on texts.
 
     See Sennrich et al. 2016 (arXiv:1508.07909) for the merges, and `byte_level_bpe` for the tokenizer. Upper case and
     accents are kept. Ids: <s>, <pad>, </s>, <unk>, <mask>, the 256 bytes, then merges by rank.
 
     Args:
         texts: texts, read once.
-        vocab_size: most tokens in the vocabulary.
+        vocab_size: maximum number of tokens in the vocabulary.
         add_prefix_space: whether to tokenize the first word of a text as if a space preceded it.
-        min_frequency: least number of occurrences of a merge.
-        max_length: most tokens in an input of the model; None = not known.
+        min_frequency: minimum number of occurrences of a merge.
+        max_length: maximum number of tokens in an input of the model; None = not known.
 
     Raises:
         InputError: the texts have no words, or `vocab_size` is too small for the bytes.
@@ -217,13 +217,13 @@ def train_sentencepiece(
 
     Args:
         texts: texts, read once.
-        vocab_size: most tokens in the vocabulary.
+        vocab_size: maximum number of tokens in the vocabulary.
         lowercase: whether text is case-folded.
         model_type: "unigram" or "bpe".
         character_coverage: fraction of character occurrences that the vocabulary must cover.
-        max_texts: most texts in memory; from more texts, a uniform sample is drawn.
+        max_texts: maximum number of texts in memory; if there are more, a uniform sample is drawn.
         seed: seed of the sample.
-        max_length: most tokens in an input of the model; None = not known.
+        max_length: maximum number of tokens in an input of the model; None = not known.
 
     Raises:
         InputError: there are no texts, the model type is unknown, or `vocab_size` does not suit the texts.

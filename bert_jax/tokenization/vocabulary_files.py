@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         roformer,
         sentencepiece,
     )
-else:  # a vocabulary needs one of them, or none
+else:  # imported on first use: a vocabulary needs at most one of them
     big_bird_tokenizer = LazyModule("bert_jax.tokenization.big_bird_tokenizer")
     byte_level = LazyModule("bert_jax.tokenization.byte_level")
     families = LazyModule("bert_jax.tokenization.families")
@@ -51,7 +51,7 @@ else:  # a vocabulary needs one of them, or none
 _log = logger(__name__)
 
 _MAX_BYTES = 256 << 20  # limit of a vocabulary file
-_CASED = 0.05  # share of capitalized words; BERT's cased vocabulary has 0.26
+_CASED = 0.05  # share of capitalized words in a cased vocabulary; BERT's has 0.26
 # Characters that are stripped from the end of a line of vocab.txt, as in the tokenizers library: Unicode White_Space.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 
@@ -62,7 +62,7 @@ def open_vocabulary(path: storage.Path, kind: str, algorithm: str | None, files:
     Args:
         path: the file.
         kind: vocab.txt, vocab.json, or the pattern of any other name, such as `*.model`.
-        algorithm: one of `bert_jax.tokenization.classes`; None if the file tells it.
+        algorithm: one of `bert_jax.tokenization.classes`; None if the file determines it.
         files: contents of the files beside it.
 
     Raises:
@@ -103,7 +103,7 @@ def _bytes(path: storage.Path) -> bytes:
 def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
     """Return the tokenizer of a vocab.txt.
 
-    As in transformers, every line is a token, also a blank one, and the last line of a repeated token counts.
+    As in transformers, every line is a token, even a blank one, and a repeated token has the id of its last line.
     """
     pieces = [line.rstrip(_SPACES) for line in text.removesuffix("\n").split("\n")]
     if not any(pieces):
@@ -118,7 +118,7 @@ def _from_vocabulary(text: str, files: TokenizerFiles) -> Tokenizer:
         lowercase = not looks_cased(pieces)
         if not lowercase:
             _log.warn_once(
-                "vocab.txt: its words have capitals, so texts are not lower-cased, as they are by transformers where "
+                "vocab.txt: its words have capitals, so texts are not lower-cased; transformers lower-cases them if "
                 "do_lower_case is not given"
             )
     is_mpnet = set(MPNET_SPECIALS.values()) <= set(pieces) if files.algorithm is None else files.algorithm == MPNET
@@ -155,10 +155,10 @@ def _from_merges(path: storage.Path, files: TokenizerFiles) -> Tokenizer:
 
 
 def looks_cased(pieces: list[str]) -> bool:
-    """Return whether lower-casing would lose what the vocabulary tells apart.
+    """Return whether a vocabulary distinguishes case, so that texts must not be lower-cased.
 
-    So it is where more than a few words are capitalized (words, residues, atoms), or none is in lower case (k-mers).
-    A few tokens in capitals, such as `<URL>` or `HTTPURL`, are no evidence.
+    It does if more than a few words are capitalized (words, residues, atoms), or if none is in lower case (k-mers).
+    A few tokens in capitals, such as `<URL>` or `HTTPURL`, do not count.
     """
     words = [piece for piece in pieces if piece[:1] not in ("", "[", "<")]
     capitalized = sum(word[0].isupper() and word[1:] == word[1:].lower() for word in words)

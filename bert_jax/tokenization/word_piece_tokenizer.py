@@ -33,7 +33,7 @@ def word_piece(
         lowercase: whether text is lower-cased (uncased models).
         strip_accents: whether accents are dropped; None means as `lowercase`.
         chinese_chars: whether each CJK ideograph is a word of its own.
-        max_length: most tokens in an input of the model; None = not known.
+        max_length: maximum number of tokens in an input of the model; None = not known.
         token_types: whether the second segment has token type 1; DistilBERT has no token types.
         files: contents of the files beside the vocabulary: added tokens and settings.
 

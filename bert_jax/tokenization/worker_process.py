@@ -1,4 +1,4 @@
-"""The processes of `workers`: one opens a tokenizer and forks the workers, which answer calls."""
+"""The processes that `workers` starts: one opens a tokenizer and forks the workers, which answer calls."""
 
 import contextlib
 import gc
@@ -65,7 +65,7 @@ def _work(tokenizer: Any, connection: Connection) -> None:
             for item in items:
                 try:
                     answer = None, CALLS[call](tokenizer, item, *arguments)
-                except BaseException as error:  # where it panics, the tokenizers library raises a BaseException
+                except BaseException as error:  # the tokenizers library raises a BaseException when it panics
                     problem = getattr(error, "problem", " ".join(str(error).split()))
                     answer = str(problem) or type(error).__name__, None
                 connection.send(answer)
@@ -74,7 +74,7 @@ def _work(tokenizer: Any, connection: Connection) -> None:
 
 
 def _bound_time(seconds: float) -> None:
-    """Have the kernel end this process after CPU seconds, or a multiple of them elapsed; 0 = never."""
+    """Have the kernel end this process after `seconds` of CPU time, or a multiple of it in elapsed time; 0 = never."""
     for timer, number, limit in (
         (signal.ITIMER_PROF, signal.SIGPROF, seconds),
         (signal.ITIMER_REAL, signal.SIGALRM, seconds * _ELAPSED),
@@ -84,7 +84,7 @@ def _bound_time(seconds: float) -> None:
 
 
 def _bound_memory(most: int) -> None:
-    """Limit the address space of this process and its workers to what it has now and `most` bytes."""
+    """Limit the address space of this process and its workers to `most` bytes more than it has now."""
     with contextlib.suppress(OSError, ValueError):  # not every system has such a limit
         limit = address_space() + most
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -1,7 +1,7 @@
 """Run a tokenizer in processes that the kernel ends when a call exceeds its budget of time or memory.
 
 The libraries cannot be interrupted in a thread. A process, the opener, opens a tokenizer once and forks a worker for
-each call that runs at a time, which takes milliseconds. A worker that exceeds its budget is replaced by another fork.
+each concurrent call, which takes milliseconds. A worker that exceeds its budget is replaced by another fork.
 """
 
 import json
@@ -19,11 +19,11 @@ from typing import Any
 from bert_jax.errors import InputError, TextError
 from bert_jax.tokenization.call_limits import BudgetExceeded, current_limits
 
-SECONDS, SECONDS_PER_CHARACTER = 1.0, 1e-5  # CPU seconds of a call
-MEMORY = 1 << 30  # bytes of a call, beyond those of the opened tokenizer
-_OPENING, _OPENING_PER_BYTE = 3.0, 1e-6  # CPU seconds to open the tokenizer
-_MOST_IDLE = 4  # workers that wait for a call
-_REUSED = 1 << 16  # characters of a call after which a worker ends, since freed memory may stay with its process
+SECONDS, SECONDS_PER_CHARACTER = 1.0, 1e-5  # limit of CPU seconds of a call
+MEMORY = 1 << 30  # limit of bytes of a call, in addition to those of the opened tokenizer
+_OPENING, _OPENING_PER_BYTE = 3.0, 1e-6  # limit of CPU seconds to open the tokenizer
+_MOST_IDLE = 4  # maximum number of workers that wait for a call
+_REUSED = 1 << 16  # a worker ends after a call of more characters, since its process may keep freed memory
 _START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -78,7 +78,7 @@ class TokenizerWorkers:
             arguments: further arguments of the call.
 
         Raises:
-            BudgetExceeded: the call exceeds its budget; it has the number of the item.
+            BudgetExceeded: the call exceeds its budget; the error has the number of the item.
             TextError: the tokenizer refuses an item.
         """
         limits, size = current_limits(), sum(map(len, items))
@@ -111,13 +111,13 @@ class TokenizerWorkers:
         return results
 
     def _take(self, tokenizer: Any) -> Connection:
-        """Return a connection to a worker that nobody uses."""
+        """Return a connection to an idle worker, or to a new one."""
         while True:
             try:
                 worker = self._idle.pop()
             except IndexError:
                 break
-            if not worker.poll():  # an idle worker that ended can be read: it has an end of file
+            if not worker.poll():  # an idle worker can be read only if it ended: it sends an end of file
                 return worker
             worker.close()
         with self._lock:

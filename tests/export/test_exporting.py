@@ -187,7 +187,7 @@ def test_what_the_check_finds(classifier, change, message):
 
 REFUSED = [
     (["--format", "onxx"], "--format 'onxx' is not known; did you mean 'onnx'?"),
-    (["--format", "stablehlo", "--dtype", "float16"], "--dtype: expected one that stablehlo has, found 'float16'"),
+    (["--format", "stablehlo", "--dtype", "float16"], "--dtype: expected a dtype of stablehlo, found 'float16'"),
     (["--format", "onnx", "--dtype", "int8_static"], "--calibration: expected a file of texts, as dtype int8_static"),
     (["--format", "onnx", "--calibration", "x.txt"], "--calibration: expected only with dtype int8_static"),
     (["--format", "stablehlo", "--head", "token_classification"], "expected a trained token_classification head to"),

@@ -113,7 +113,7 @@ def test_sequences_up_to_the_last_position():
         ({"input_ids": np.zeros((0, 4), int)}, r"expected a non-empty array \[B, S\]"),
         ({"input_ids": [[5, 6], [7]]}, "input_ids: expected rows of equal length"),
         ({"input_ids": [[5.0, 6.0]]}, "input_ids: expected integers, found float64"),
-        ({"input_ids": [[5, 6]], "attention_mask": [[1]]}, r"attention_mask: expected shape \[1, 2\] as input_ids"),
+        ({"input_ids": [[5, 6]], "attention_mask": [[1]]}, r"attention_mask: expected shape \[1, 2\] like input_ids"),
         ({"input_ids": [[5, 6]], "attention_mask": [[1, 2]]}, "attention_mask: expected 0 to 1, found 2"),
         ({"input_ids": [[5, 6]], "token_type_ids": [[0, 2]]}, "token_type_ids: expected 0 to 1, found 2"),
         ({"input_ids": [[5, 6]], "position_ids": [[0, 20]]}, "position_ids: expected 0 to 19, found 20"),

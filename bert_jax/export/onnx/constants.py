@@ -1,4 +1,4 @@
-"""Equations whose inputs are all known: computed when a program is translated, so that they need no nodes."""
+"""Constant folding: equations whose inputs are all constant are computed at translation and need no nodes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,16 +8,16 @@ import numpy as np
 
 from bert_jax.export.onnx.values import Value, graph_dtype, is_same, known
 
-Params = dict[str, Any]  # of a primitive
+Params = dict[str, Any]  # parameters of a primitive
 
 
 def computed(equation: Any, inputs: tuple[Value, ...], *, broadcasts: bool) -> list[Value] | None:
-    """Return the results of an equation of arrays; None if an input or a size is not known.
+    """Compute an equation whose inputs are constant arrays; return None if an input or a size is not constant.
 
     Args:
         equation: a `jax.extend.core.JaxprEqn`.
         inputs: its inputs.
-        broadcasts: whether the primitive computes each element by itself, so that axes of size 1 may broadcast.
+        broadcasts: whether the primitive is elementwise, so that axes of size 1 may broadcast.
     """
     arrays, primitive = [value.array for value in inputs if value.array is not None], equation.primitive
     if len(arrays) < len(inputs) or primitive.name == "dim_as_value":
@@ -32,7 +32,7 @@ def computed(equation: Any, inputs: tuple[Value, ...], *, broadcasts: bool) -> l
         arrays = list(np.broadcast_arrays(*arrays))
     elif not is_full or not all(isinstance(size, int) for output in outputs for size in output.shape):
         return None
-    # bfloat16 is float16 in the graph, and float32 here.
+    # The graph has float16 in place of bfloat16; here both are computed in float32.
     wide = [array.astype(np.float32) if array.dtype == np.float16 else array for array in arrays]
     params = {name: jnp.float32 if value == jnp.bfloat16 else value for name, value in equation.params.items()}
     results = primitive.bind(*map(jnp.asarray, wide), **params)
@@ -52,14 +52,14 @@ def _dynamically_sliced(arrays: list[np.ndarray], params: Params) -> np.ndarray:
 
 
 def _broadcast(arrays: list[np.ndarray], params: Params) -> np.ndarray:
-    """Insert axes of size 1, also in place of those that are to be repeated."""
+    """Add the new axes with size 1, instead of repeating the array along them."""
     shape = [1] * len(params["shape"])
     for axis, size in zip(params["broadcast_dimensions"], arrays[0].shape, strict=True):
         shape[axis] = size
     return arrays[0].reshape(shape)
 
 
-# Primitives that only move the axes of a parameter, or take a part: views, which keep its name.
+# Primitives that only move the axes of a parameter or take a part of it: the result keeps the parameter's name.
 _VIEWS: dict[str, Callable[[list[np.ndarray], Params], np.ndarray]] = {
     "broadcast_in_dim": _broadcast,
     "convert_element_type": lambda arrays, params: arrays[0].astype(graph_dtype(params["new_dtype"]), copy=False),
@@ -72,13 +72,13 @@ _VIEWS: dict[str, Callable[[list[np.ndarray], Params], np.ndarray]] = {
 
 
 def _name_of_view(primitive: str, params: Params, inputs: tuple[Value, ...], array: np.ndarray) -> str:
-    """Return the name of a part of a parameter, `encoder.layers.0.mlp.up.kernel` of `encoder.layers.mlp.up.kernel`."""
+    """Return the name of a view: `encoder.layers.0.mlp.up.kernel` for row 0 of `encoder.layers.mlp.up.kernel`."""
     name = inputs[0].name
     if primitive == "slice" and array.shape[0] == 1:
         row = params["start_indices"][0]
     elif primitive == "dynamic_slice" and array.shape[0] == 1:
         row = int(np.asarray(inputs[1].array))
-    elif primitive == "squeeze" and params["dimensions"] == (0,):  # of the only layer, or of a slice
+    elif primitive == "squeeze" and params["dimensions"] == (0,):  # removes the axis of a single layer or of a slice
         row = 0
     else:
         return name

@@ -16,7 +16,7 @@ ONNX_FILES = {
 
 
 def write_onnx_files(directory: storage.Path, source: SourceModel, dtypes: tuple[str, ...]) -> None:
-    """Write `ONNX_FILES` of some dtypes into a local directory.
+    """Write the `ONNX_FILES` of some dtypes into a local directory.
 
     Raises:
         InputError: a package is not installed.

@@ -18,9 +18,9 @@ _FUNCTIONS_OF_SIZES = {"max": "Max", "min": "Min", "floordiv": "Div", "mod": "Mo
 
 
 class OnnxGraph:
-    """An ONNX graph under construction: a method adds nodes and returns the name of the result.
+    """An ONNX graph under construction: its methods add nodes and return the names of the results.
 
-    A node whose operator, inputs and attributes are those of an earlier one is that one.
+    A node with the operator, inputs and attributes of an earlier node is not added: the earlier node is reused.
 
     Attributes:
         dtype: dtype of parameters and activations: float32 or float16.
@@ -33,11 +33,11 @@ class OnnxGraph:
         self._onnx = import_extra("onnx", "onnx")
         self._nodes: list[Any] = []
         self._results: dict[tuple[Any, ...], list[str]] = {}
-        self._numbers: dict[str, int] = {}  # of the names that begin alike
-        self._arrays: dict[str, np.ndarray] = {}  # those of initializers
+        self._numbers: dict[str, int] = {}  # name without its number -> last number given
+        self._arrays: dict[str, np.ndarray] = {}  # the initializers by name
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._parameters: dict[str, list[str]] = {}
-        self._narrow: dict[str, str] = {}  # float32 -> the float16 that was cast to it
+        self._narrow: dict[str, str] = {}  # name of a float32 value -> the float16 value it was cast from
         self._transposed: dict[str, tuple[str, list[int]]] = {}
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
@@ -55,7 +55,7 @@ class OnnxGraph:
         return self._results[key]
 
     def name(self, value: Value) -> str:
-        """Return the name of a value whose axes of size 1 broadcast; the leading ones of an array are left out."""
+        """Return the name of a value for a node that broadcasts; a constant loses its leading axes of size 1."""
         if value.array is None:
             return value.name
         array = value.array
@@ -64,12 +64,12 @@ class OnnxGraph:
         return self.array(array, value.name)
 
     def full(self, value: Value, shape: Shape) -> str:
-        """Return the name of a value of a shape, to which axes of size 1 are repeated."""
+        """Return the name of a value expanded to a shape: axes of size 1 are repeated."""
         x = value.name if value.array is None else self.array(value.array, value.name)
         return x if is_same(value.shape, shape) else self.op("Expand", x, self.sizes(shape))
 
     def array(self, array: np.ndarray, parameter: str = "") -> str:
-        """Return the name of an array as it is, with the name of the parameter that it comes from, if any."""
+        """Return the name of an array as an initializer, which is named after its parameter, if it has one."""
         if not parameter:
             return self.constant(array, array.dtype)
         names = self._parameters.setdefault(parameter, [])
@@ -81,7 +81,7 @@ class OnnxGraph:
         return names[-1]
 
     def has(self, value: Value) -> bool:
-        """Return whether an array is an initializer already."""
+        """Return whether a value is an array that is already an initializer."""
         array = value.array
         return array is not None and any(
             _equal(self._arrays[name], array) for name in self._parameters.get(value.name, ())
@@ -97,11 +97,11 @@ class OnnxGraph:
         return self._constants[key]
 
     def integers(self, *values: int) -> str:
-        """Return the name of integers, int64 `[n]`."""
+        """Return the name of a constant with these integers, int64 `[n]`."""
         return self.constant(values, np.int64)
 
     def cast(self, x: str, dtype: Any, before: Any = None) -> str:
-        """Convert to a dtype. float16 that was cast to float32 is that float16 again; `before` is the dtype of `x`."""
+        """Cast `x` of dtype `before` to `dtype`; float16 that was cast to float32 is cast back without a node."""
         if dtype == np.float16 and x in self._narrow:
             return self._narrow[x]
         y = self.op("Cast", x, to=self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
@@ -110,7 +110,7 @@ class OnnxGraph:
         return y
 
     def transpose(self, x: str, order: Sequence[int]) -> str:
-        """Put axes into another order; what is transposed twice is transposed once."""
+        """Reorder axes; two transposes in a row become one."""
         order = list(order)
         if x in self._transposed:
             x, before = self._transposed[x]
@@ -122,7 +122,7 @@ class OnnxGraph:
         return y
 
     def reshape(self, x: str, before: Shape, after: Shape) -> str:
-        """Reshape, with sizes that the graph need not compute where possible: 0 keeps one, and -1 is inferred."""
+        """Reshape; where possible, sizes are 0 (unchanged) or -1 (inferred), which the graph need not compute."""
         kept = [is_same(before[i : i + 1], after[i : i + 1]) for i in range(len(after))]
         sizes = [0 if keep and not isinstance(size, int) else size for keep, size in zip(kept, after, strict=True)]
         symbolic = [i for i, size in enumerate(sizes) if not isinstance(size, int)]
@@ -139,13 +139,13 @@ class OnnxGraph:
         return self.op("Squeeze", x, self.integers(*axes))
 
     def sizes(self, shape: Shape) -> str:
-        """Return sizes as int64 `[rank]`."""
+        """Return the name of a shape as int64 `[rank]`."""
         if all(isinstance(size, int) for size in shape):
             return self.integers(*shape)
         return self.op("Concat", *map(self.size, shape), axis=0)
 
     def size(self, size: Any) -> str:
-        """Return a size as int64 `[1]`: a constant, or arithmetic on the sizes of the inputs."""
+        """Return the name of a size as int64 `[1]`: a constant, or arithmetic on the sizes of the inputs."""
         return self._size(ast.parse(str(size).replace("^", "**"), mode="eval").body)
 
     def _size(self, expression: ast.expr) -> str:
@@ -163,13 +163,13 @@ class OnnxGraph:
         raise InputError(f"expected sums, products and quotients of sizes, found {ast.unparse(expression)}")
 
     def add_symbols(self, name: str, axes: Sequence[str]) -> None:
-        """Make known the symbolic sizes that are the axes of an input."""
+        """Add nodes that read the symbolic sizes from an input's axes."""
         for axis, symbol in enumerate(axes):
             if symbol not in self.symbols:
                 self.symbols[symbol] = self.op("Gather", self.op("Shape", name), self.integers(axis), axis=0)
 
     def output(self, x: str, name: str) -> None:
-        """Give a result the name of an output."""
+        """Add an output `name` of the graph, with the value of `x`."""
         self._nodes.append(self._onnx.helper.make_node("Identity", [x], [name], name=f"output/{name}"))
 
     def model(self, inputs: dict[str, tuple], outputs: dict[str, tuple], version: str) -> Any:
@@ -200,7 +200,7 @@ class OnnxGraph:
 
     def _initializer(self, name: str, values: np.ndarray) -> Any:
         kind = self._onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
-        # `onnx.numpy_helper.from_array` would do, with another copy of the values.
+        # `onnx.numpy_helper.from_array` would copy the values once more.
         tensor = self._onnx.TensorProto(name=name, data_type=kind, dims=values.shape, raw_data=values.tobytes())
         assert len(tensor.raw_data) == math.prod(values.shape) * values.dtype.itemsize
         return tensor

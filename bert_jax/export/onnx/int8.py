@@ -68,8 +68,8 @@ def quantize_statically(source: storage.Path, target: storage.Path, batches: Ite
 def _with_int8_words(source: storage.Path, target: storage.Path) -> Iterator[storage.Path]:
     """Yield a copy of the model whose word embedding is int8 with a scale for each row; it is removed afterwards.
 
-    onnxruntime's quantizer has one scale for the table, whose rows differ in length. A table that a masked-LM head
-    reads too is left to it, and the model itself is yielded.
+    onnxruntime's quantizer has one scale for the whole table, although the rows differ in norm. If a masked-LM head
+    reads the table too, it is left to that quantizer, and the model itself is yielded.
     """
     onnx = import_extra("onnx", "onnx")
     model = onnx.load(str(source))
@@ -106,7 +106,7 @@ def _with_int8_words(source: storage.Path, target: storage.Path) -> Iterator[sto
 
 
 class _Reader:
-    """The batches, as onnxruntime's calibration reads them."""
+    """Batches with the interface of onnxruntime's `CalibrationDataReader`."""
 
     def __init__(self, batches: Iterable[Arrays]):
         self._batches = iter(batches)
@@ -125,14 +125,14 @@ def _weighted_nodes(path: storage.Path) -> list[str]:
 
 
 def _is_large(path: storage.Path) -> bool:
-    """Return whether the int8 copy may need a file of its own for its parameters."""
+    """Return whether the int8 copy may need a separate file for its parameters."""
     beside = path.parent / f"{path.name}_data"
     return beside.exists() and beside.size() > 3 * MOST_BYTES_INSIDE
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Drop what the quantizer logs on the root logger: advice about its own arguments."""
+    """Suppress what the quantizer logs on the root logger: advice about its own arguments."""
     root = logging.getLogger()
 
     def drop(record: Any) -> bool:

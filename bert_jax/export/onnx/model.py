@@ -1,4 +1,4 @@
-"""A whole model as an ONNX model, and its files."""
+"""Convert a whole model to an ONNX model, and write its files."""
 
 import functools
 from typing import Any
@@ -20,7 +20,7 @@ from bert_jax.modeling import Bert, Compute, Params
 
 # A protocol buffer holds 2 GiB at most: the parameters of a larger model are in a file beside the graph.
 MOST_BYTES_INSIDE = 2_000_000_000
-WORDS = "embeddings.word_embeddings"  # name of the initializer
+WORDS = "embeddings.word_embeddings"  # name of the initializer of the word embedding
 
 
 def onnx_model(config: BertConfig, head: str, params: Params, dtype: str = "float32") -> Any:
@@ -37,15 +37,15 @@ def onnx_model(config: BertConfig, head: str, params: Params, dtype: str = "floa
         An `onnx.ModelProto` with the inputs (int64) and outputs (float32) of `signature_of`.
 
     Raises:
-        InputError: the package onnx is not installed, or attention may be block-sparse.
+        InputError: the package onnx is not installed, or the model's attention may be block-sparse.
     """
     signature, graph = signature_of(config, head), OnnxGraph(dtype)
-    # As for accelerators: what needs float32 beside bfloat16 needs it beside float16, for which bfloat16 stands.
+    # A float16 model is traced as bfloat16 on an accelerator: the steps that need float32 are the same for both.
     compute = Compute("float32" if dtype == "float32" else "bfloat16", "unroll", attention="xla", platform="tpu")
     weights = dict(sorted(flat_weights(params).items()))  # the order of JAX's trees
     shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
     run = functools.partial(flat_forward, Bert(config, head, compute))
-    # With two tokens or more, the last layer may compute only the first; the nodes are right for one token too.
+    # For two or more tokens, the last layer may compute only the first token. The nodes are right for one token too.
     inputs = symbolic_inputs(config, head, shortest=2)
     values = [known(leaf, name.removesuffix("/embedding").replace("/", ".")) for name, leaf in weights.items()]
     for name, axes in signature.inputs.items():
@@ -57,9 +57,9 @@ def onnx_model(config: BertConfig, head: str, params: Params, dtype: str = "floa
 
 
 def write_onnx(model: Any, path: storage.Path) -> None:
-    """Write an ONNX model to a local path, and check the file by onnx.
+    """Write an ONNX model to a local path, and check the file with onnx.
 
-    The parameters of a model of more than `MOST_BYTES_INSIDE` are in `PATH_data` beside it.
+    If the parameters exceed `MOST_BYTES_INSIDE`, they are written to `PATH_data` beside it.
     """
     onnx = import_extra("onnx", "onnx")
     size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)

@@ -1,4 +1,4 @@
-"""Each primitive of JAX as ONNX nodes: `OPERATORS`."""
+"""`OPERATORS`: the translation of each JAX primitive to ONNX nodes."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from bert_jax.export.onnx import patterns
 from bert_jax.export.onnx.program import Elementwise, Equation, Operator
 from bert_jax.export.onnx.values import Shape, Value, is_same, product_of
 
-_END = np.iinfo(np.int64).max  # of a slice to the end of an axis
+_END = np.iinfo(np.int64).max  # the end of a slice that extends to the end of an axis
 
 
 def _node(
     kind: str, pattern: Callable[[Equation], Value | None] = lambda equation: None, **attributes: Any
 ) -> Operator:
-    """Return the operator of a primitive that is one node, or the last equation of a pattern."""
+    """Return an operator that adds one node, or the result of `pattern` where the equation ends such a pattern."""
     return Elementwise(lambda equation: pattern(equation) or equation.graph.op(kind, *equation.names(), **attributes))
 
 
 def _nodes(add: Callable[..., str]) -> Operator:
-    """Return the operator of a primitive whose nodes a function of the graph and the inputs' names adds."""
+    """Return an operator that calls `add` with the graph and the names of the inputs."""
     return Elementwise(lambda equation: add(equation.graph, *equation.names()))
 
 
@@ -39,7 +39,7 @@ def _select(equation: Equation) -> str | Value:
     if condition.array is not None and condition.array.size == 1:
         return Value(equation.shape, equation.full(2 if condition.array.item() else 1))
     if patterns.is_index_from_end(condition, if_false, if_true):
-        return if_false  # gathers of ONNX know these
+        return if_false  # ONNX's Gather accepts negative indices
     name, no, yes = equation.names()
     return equation.graph.op("Where", name, yes, no)
 
@@ -60,7 +60,7 @@ def _expm1(equation: Equation) -> str:
 
 
 def _broadcast(equation: Equation) -> Value:
-    """Insert axes of size 1, also in place of those that are to be repeated."""
+    """Add the new axes with size 1, instead of repeating the array along them."""
     value, axes, shape = equation.values[0], equation.params["broadcast_dimensions"], [1] * len(equation.shape)
     for axis, size in zip(axes, value.shape, strict=True):
         shape[axis] = size
@@ -134,7 +134,7 @@ def _slice(equation: Equation) -> str:
 
 
 def _part(equation: Equation, x: str, starts: dict[int, str], sizes: Shape) -> str:
-    """Return the part of `x` that begins at the starts of axes, each int64 `[1]`; other axes are whole."""
+    """Slice the axes in `starts` (axis -> first index, int64 `[1]`) to their `sizes`; keep other axes whole."""
     graph = equation.graph
     for axis, start in starts.items():
         x = graph.op("Slice", x, start, graph.op("Add", start, graph.size(sizes[axis])), graph.size(axis))
@@ -151,7 +151,7 @@ def _dynamic_slice(equation: Equation) -> str:
 
 
 def _gather(equation: Equation) -> str:
-    """Gather a part of an array, or elements along one axis: the same for each array of a batch, or others."""
+    """Gather a slice, or elements along one axis, with the same indices for the whole batch or different ones."""
     numbers, graph = equation.params["dimension_numbers"], equation.graph
     batch, taken = numbers.operand_batching_dims, numbers.start_index_map
     if len(equation.shapes[1]) == 1:
@@ -160,7 +160,7 @@ def _gather(equation: Equation) -> str:
         raise InputError(f"expected a gather along one axis in a model that is exported to ONNX, found {numbers}")
     others = [axis for axis in range(len(equation.shapes[0])) if axis not in (*batch, *taken)]
     of_index = list(range(len(equation.shapes[1]) - 1))
-    # The axes of the node's result and of JAX's: those of the table, and those of the index.
+    # The node and JAX order the result's axes differently: some come from the table, the others from the index.
     table_axes, index_axes = [("table", axis) for axis in others], [("index", axis) for axis in of_index]
     if batch:
         own = [axis for axis in of_index if axis not in numbers.start_indices_batching_dims]
@@ -179,7 +179,7 @@ def _gather(equation: Equation) -> str:
 
 
 def _gathered(equation: Equation, i: int, gather: Callable[[str], str]) -> str:
-    """Gather from an input. A float32 array in a graph of float16 is stored as float16, and its rows are cast."""
+    """Gather from input `i`; a float16 graph stores a float32 array as float16, and casts the gathered rows."""
     value, graph = equation.values[i], equation.graph
     if value.array is None or value.dtype != np.float32 or graph.dtype == np.float32:
         return gather(equation.full(i))
@@ -187,7 +187,7 @@ def _gathered(equation: Equation, i: int, gather: Callable[[str], str]) -> str:
 
 
 def _gathered_part(equation: Equation, x: str) -> str:
-    """Return the part of an array from an index on; an axis of which it has one element may be left out."""
+    """Return the slice of `x` that begins at the index, without the axes that the gather collapses."""
     numbers, graph, sizes = equation.params["dimension_numbers"], equation.graph, equation.params["slice_sizes"]
     index, starts = equation.values[1].array, {}
     for i, axis in enumerate(numbers.start_index_map):
@@ -205,7 +205,7 @@ def _gathered_part(equation: Equation, x: str) -> str:
 
 
 def _index(equation: Equation) -> str:
-    """Return the indices of a gather along one axis, kept within the axis where JAX keeps them."""
+    """Return the indices of a gather along one axis, clipped to the axis if the gather has the mode CLIP."""
     index, graph = equation.full(1), equation.graph
     if "CLIP" not in str(equation.params["mode"]):
         return index
@@ -215,7 +215,7 @@ def _index(equation: Equation) -> str:
 
 
 def _reduce(kind: str) -> Operator:
-    """Return the operator of a reduction; that of booleans is one of 0 and 1."""
+    """Return the operator of a reduction; booleans are reduced as integers 0 and 1."""
 
     def add(equation: Equation) -> str:
         graph, x, axes = equation.graph, equation.full(), list(equation.params["axes"])
@@ -244,7 +244,7 @@ def _cumulative_sum(equation: Equation) -> str:
 
 
 def _sort(equation: Equation) -> list[str]:
-    """Sort by the first input; of equal values, TopK has the first first."""
+    """Sort all inputs by the first one; TopK keeps the order of equal values."""
     graph, axis = equation.graph, equation.params["dimension"]
     if equation.params["num_keys"] != 1:
         raise InputError(f"expected a sort by one key, found {equation.params['num_keys']} keys")
@@ -264,10 +264,9 @@ def _size(equation: Equation) -> str:
 
 
 def _product(equation: Equation) -> str:
-    """Multiply matrices, whose axes `dot_general` finds anywhere.
+    """Translate a `dot_general`, whose contracted and batch axes may be anywhere, to a `MatMul`.
 
-    Axes that one operand has alone, but for the last, stand before those of the batch, over which `MatMul` repeats the
-    other operand.
+    All free axes of operand `a` but the last are placed before the batch axes; `MatMul` broadcasts `b` over them.
     """
     graph, (contracted, batch) = equation.graph, equation.params["dimension_numbers"]
     if (ids := patterns.ids_of_one_hot(equation)) is not None:
@@ -293,11 +292,11 @@ def _product(equation: Equation) -> str:
 
 
 def _matrices(equation: Equation, i: int, outer: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> str:
-    """Return an input as matrices, of which each side may be several of its axes, or none."""
+    """Return input `i` as a stack of matrices; rows and columns may each merge several axes, or have none."""
     graph, value, shape, order = equation.graph, equation.values[i], equation.shapes[i], [*outer, *rows, *columns]
     if value.array is None or order == sorted(order) or graph.has(value) or not is_same(value.shape, shape):
         x = graph.transpose(equation.full(i), order)
-    else:  # not a node, as onnxruntime quantizes products with initializers
+    else:  # an initializer and not a Transpose node, as onnxruntime quantizes products with initializers
         x = graph.array(value.array.transpose(order), value.name)
     if len(rows) == len(columns) == 1:
         return x

@@ -1,8 +1,8 @@
-"""What onnxruntime computes in one pass, recognized by the last of the equations that compute it in JAX.
+"""Recognize patterns of JAX equations that onnxruntime computes in one pass, by the last equation of each.
 
-Each function takes that equation, and returns the result of the one node, or of the form that onnxruntime knows. It
-returns None for any other equation, which is then translated as it is. The nodes of the equations before are left out
-of the model, as nothing reads them.
+Each function takes an equation. If it ends the pattern, the function returns the result of a single node, or of the
+nodes that onnxruntime fuses; else None, and the equation is translated as it is. The nodes of a pattern's earlier
+equations are left out of the model, as nothing reads them.
 """
 
 import math
@@ -15,21 +15,21 @@ from bert_jax.export.onnx.values import Value
 
 
 class _Norm(NamedTuple):
-    """What a LayerNorm without scale and bias reads."""
+    """The input and epsilon of a LayerNorm without scale and bias."""
 
     x: Value
     epsilon: float
 
 
 def layer_norm(equation: Equation) -> Value | None:
-    """Recognize a LayerNorm with scale and bias, for the sum of a scaled LayerNorm and a bias."""
+    """Recognize a sum that ends a LayerNorm with scale and bias."""
     scaled, bias = equation.values
     norm = _norm(scaled.inputs[0]) if scaled.primitive == "mul" else None
     return None if norm is None else _layer_norm(equation, norm, scaled.inputs[1], bias)
 
 
 def norm_or_gelu(equation: Equation) -> Value | None:
-    """Recognize a LayerNorm with a scale, a GELU, and `x / sqrt(y)`, which is part of an RMSNorm, for a product."""
+    """Recognize a product that ends a LayerNorm with a scale, a GELU, or `x / sqrt(y)` (part of an RMSNorm)."""
     x, factor = equation.values
     if (norm := _norm(x)) is not None:
         return _layer_norm(equation, norm, factor)
@@ -40,11 +40,11 @@ def norm_or_gelu(equation: Equation) -> Value | None:
 
 
 def softmax_or_mean(equation: Equation) -> Value | None:
-    """Recognize a softmax, or a mean, over the last axis, for a quotient."""
+    """Recognize a quotient that ends a softmax or a mean over the last axis."""
     numerator, divisor = equation.values
     if numerator.primitive == "exp" and _summed(divisor) is numerator:
         scores = numerator.inputs[0]
-        # A softmax is the same whatever is subtracted from all scores: JAX subtracts the largest.
+        # Subtracting a number from all scores does not change their softmax; JAX subtracts the largest.
         if scores.primitive == "sub" and str(scores.inputs[1].shape[-1:]) == "(1,)":
             x = scores.inputs[0]
             return Value(x.shape, equation.graph.op("Softmax", equation.graph.name(x), axis=-1))
@@ -56,7 +56,7 @@ def softmax_or_mean(equation: Equation) -> Value | None:
 
 
 def ids_of_one_hot(equation: Equation) -> Value | None:
-    """Recognize a product of one-hot rows and a table: return the ids of the rows of the table."""
+    """Recognize a product of one-hot rows and a table, and return the ids of the table's rows."""
     one_hot, table = equation.values
     is_plain = equation.params["dimension_numbers"] == (((len(one_hot.shape) - 1,), (0,)), ((), ()))
     if not is_plain or table.array is None or table.array.ndim != 2 or one_hot.primitive != "convert_element_type":
@@ -100,13 +100,13 @@ def _norm(value: Value) -> _Norm | None:
 
 
 def _averaged(total: Value, count: Value) -> Value | None:
-    """Return what a quotient is the mean of, over the last axis, which stays as one of size 1; None if of nothing."""
+    """Return x if `total / count` is the mean of x over the last axis, kept with size 1; else None."""
     x = _summed(total)
     return x if x is not None and isinstance(x.shape[-1], int) and is_number(count, x.shape[-1]) else None
 
 
 def _summed(value: Value) -> Value | None:
-    """Return what a value is the sum of, over the last axis, which stays as one of size 1; None if of nothing."""
+    """Return x if the value is the sum of x over the last axis, kept with size 1; else None."""
     total = value.inputs[0] if value.primitive == "broadcast_in_dim" else value
     if total.primitive != "reduce_sum":
         return None
@@ -118,7 +118,7 @@ def _summed(value: Value) -> Value | None:
 
 
 def _halved(equation: Equation) -> Value | None:
-    """Return `x * (1 + t) * 0.5` for `x * (0.5 * (1 + t))`. If `t` is erf, onnxruntime knows this as a GELU."""
+    """Rewrite `x * (0.5 * (1 + t))` as `x * (1 + t) * 0.5`, which onnxruntime fuses to a GELU if `t` is erf."""
     value, factor = equation.values
     if factor.primitive != "mul" or not is_number(factor.inputs[0], 0.5) or factor.inputs[1].primitive != "add":
         return None
@@ -137,27 +137,27 @@ def _halved(equation: Equation) -> Value | None:
 
 
 def is_index_from_end(condition: Value, index: Value, from_end: Value) -> bool:
-    """Return whether a choice is that of JAX for indices that may be negative: `where(i < 0, i + size, i)`."""
+    """Return whether a select is JAX's conversion of negative indices: `where(i < 0, i + size, i)`."""
     if condition.primitive != "lt" or from_end.primitive != "add" or not is_number(condition.inputs[1], 0):
         return False
     return condition.inputs[0] is index and from_end.inputs[0] is index
 
 
 def is_number(value: Value, number: float) -> bool:
-    """Return whether a value is an array of one number that is this one, up to rounding."""
+    """Return whether a value is a constant array whose only element is `number`, up to rounding."""
     return value.array is not None and value.array.size == 1 and math.isclose(value.array.item(), number, rel_tol=1e-6)
 
 
 def _uncast(value: Value) -> Value:
     """Return the float16 that a float32 was cast from, or the value itself.
 
-    LayerNorm and GELU of float16 are computed in float32 by onnxruntime.
+    onnxruntime computes LayerNorm and GELU of float16 in float32.
     """
     is_cast = value.primitive == "convert_element_type" and value.inputs[0].dtype == np.float16
     return value.inputs[0] if is_cast else value
 
 
 def _cast_as(equation: Equation, value: Value, y: str) -> Value:
-    """Return the result `y` of what `_uncast` returned for a value, in the value's dtype."""
+    """Return `y`, which was computed from `_uncast(value)`, in the dtype of `value`."""
     x = _uncast(value)
     return Value(value.shape, y if x is value else equation.graph.cast(y, value.dtype, x.dtype))

@@ -1,8 +1,8 @@
-"""A traced function as nodes of an ONNX graph, equation by equation.
+"""Translate a traced function to nodes of an ONNX graph, equation by equation.
 
-`jax.make_jaxpr` gives a function as equations, each with a primitive of JAX. Calls and scans are written out, and
-equations of arrays that are known are computed at once: a layer's kernel is then a view of the stacked parameters. Any
-other equation becomes the nodes that `operators.OPERATORS` has for its primitive.
+`jax.make_jaxpr` turns a function into equations, each with a primitive of JAX. Calls are inlined, scans are unrolled,
+and equations of constant arrays are computed at once: a layer's kernel is then a view of the stacked parameters. Any
+other equation becomes the nodes that `operators.OPERATORS` adds for its primitive.
 """
 
 import dataclasses
@@ -52,17 +52,17 @@ class Equation:
         return [self.graph.name(value) for value in self.values]
 
     def full(self, index: int = 0) -> str:
-        """Return the name of an input of its shape in JAX."""
+        """Return the name of an input, expanded to its shape in JAX."""
         return self.graph.full(self.values[index], self.shapes[index])
 
 
-# The nodes of an equation: the name of a result, or of each; or a value.
+# Adds the nodes of an equation and returns its result: a name or a Value, or a list of names if there are several.
 Operator = Callable[[Equation], "str | list[str] | Value"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Elementwise:
-    """The operator of a primitive that computes each element by itself, so that axes of size 1 broadcast."""
+    """The operator of an elementwise primitive, in which axes of size 1 broadcast."""
 
     add: Callable[[Equation], str | Value]
 
@@ -87,9 +87,9 @@ def add_function(
     Args:
         graph: the graph under construction.
         operators: name of a primitive -> function that adds its nodes.
-        function: returns arrays by name.
+        function: a function that returns a dict of arrays.
         arguments: its arguments, of which only shapes and dtypes matter; sizes may be symbolic.
-        values: the leaves of the arguments in the graph.
+        values: for each leaf of the arguments, its value in the graph.
     """
     traced, outputs = jax.make_jaxpr(function, return_shape=True)(*arguments)
     results = jax.tree.unflatten(jax.tree.structure(outputs), Program(graph, operators).run(traced, values))
@@ -150,7 +150,7 @@ class Program:
         return values
 
     def _scan(self, params: dict[str, Any], inputs: tuple[Value, ...]) -> list[Value]:
-        """Write out the steps of a scan."""
+        """Unroll a scan."""
         body, fixed, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
         constants, state, stacked = inputs[:fixed], list(inputs[fixed : fixed + carried]), inputs[fixed + carried :]
         steps, results = range(params["length"]), {}
@@ -162,7 +162,7 @@ class Program:
         return [*state, *(self._stacked(rows, one.aval) for rows, one in zip(columns, variables, strict=True))]
 
     def _row(self, value: Value, i: int) -> Value:
-        """Return row i of the first axis, or the only row if that broadcasts."""
+        """Return row `i` along the first axis, or the only row if that axis has size 1 and broadcasts."""
         i = 0 if str(value.shape[0]) == "1" else i
         if value.array is not None:
             return known(value.array[i], f"{value.name}.{i}" if value.name else "")
@@ -170,7 +170,7 @@ class Program:
         return Value(value.shape[1:], name, dtype=value.dtype)
 
     def _stacked(self, rows: Sequence[Value], row: Any) -> Value:
-        """Return values of one shape and dtype, those of `row`, as the rows of a first axis."""
+        """Stack values along a new first axis; each has the shape and dtype of `row`."""
         names = [self.graph.unsqueeze(self.graph.full(value, tuple(row.shape)), 0) for value in rows]
         stacked = self.graph.op("Concat", *names, axis=0)
         return Value((len(rows), *row.shape), stacked, dtype=graph_dtype(row.dtype))

@@ -1,4 +1,4 @@
-"""The values of a traced program: arrays that are known, and results of nodes."""
+"""The values of a traced program: constant arrays, and results of nodes."""
 
 import dataclasses
 from typing import Any
@@ -12,15 +12,15 @@ Shape = tuple[Any, ...]  # sizes of axes: int, or a symbolic size of `jax.export
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
-    """A variable of the program: an array that is known, or the result of a node.
+    """A variable of the program: a constant array, or the result of a node.
 
     Attributes:
-        shape: its shape in the graph, where an axis that broadcasts is 1.
-        name: the result's name; of an array, the name of the parameter that it comes from, or "".
+        shape: its shape in the graph, where an axis that broadcasts has size 1.
+        name: the result's name; for an array, the name of the parameter that it comes from, or "".
         array: the array, of a dtype of the graph; None for a result.
         dtype: its dtype in the graph.
         primitive: name of the primitive that computed it.
-        inputs: what that primitive read.
+        inputs: the primitive's inputs.
         params: the primitive's parameters.
     """
 
@@ -34,23 +34,23 @@ class Value:
 
 
 def known(array: Any, name: str = "") -> Value:
-    """Return an array as a value of a dtype of the graph, with the name of the parameter that it is, if any."""
+    """Return an array as a `Value` with a dtype of the graph; `name` is that of its parameter, if any."""
     array = np.asarray(array)
     array = array.astype(graph_dtype(array.dtype), copy=False)
     return Value(array.shape, name, array, array.dtype)
 
 
 def graph_dtype(dtype: Any) -> np.dtype:
-    """Return the dtype of the graph for one of JAX: integers are int64, bfloat16 is float16."""
+    """Return the graph's dtype for a dtype of JAX: int64 for integers, float16 for bfloat16."""
     if dtype == jnp.bfloat16:
         return np.dtype(np.float16)
     if jnp.issubdtype(dtype, jnp.integer):
         return np.dtype(np.int64)
-    return _FLOAT32 if dtype == np.float64 else np.dtype(dtype)  # a number of Python is float64
+    return _FLOAT32 if dtype == np.float64 else np.dtype(dtype)  # Python floats are float64
 
 
 def is_same(first: Shape, second: Shape) -> bool:
-    """Return whether shapes are equal. JAX cannot say whether symbolic sizes are, but writes equal ones alike."""
+    """Return whether shapes are equal. Sizes are compared as text, as JAX cannot compare all symbolic sizes."""
     return tuple(map(str, first)) == tuple(map(str, second))
 
 
