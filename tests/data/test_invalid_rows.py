@@ -148,7 +148,7 @@ def test_sentences_are_skipped_whole(tmp_path, caplog):
     lines = ['{"tokens": ["a", "b"], "tags": ["O"]}', '{"tokens": ["a"], "tags": ["O"]}', '{"tokens": []}', "{"]
     rows, said = skipped(read_sentences, caplog, write(tmp_path / "a.jsonl", "\n".join(lines)), Columns())
     assert [row.line for row in rows] == [2]
-    assert "1 with other numbers of words than of tags" in said[-1] and "1 with broken JSON" in said[-1]
+    assert "1 with different numbers of words and tags" in said[-1] and "1 with broken JSON" in said[-1]
 
 
 def asked(name, **changes):

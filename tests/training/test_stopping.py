@@ -84,7 +84,7 @@ print("lives")
 @pytest.mark.parametrize("joined", ["before", pytest.param("within", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("number", "said"),
-    [("SIGINT", "Interrupted interrupted before"), ("SIGTERM", "Preempted told to stop before")],
+    [("SIGINT", "Interrupted interrupted before"), ("SIGTERM", "Preempted stopped by a signal before")],
 )
 def test_a_process_joined_to_others_leaves_sigterm_to_jax(number, said, joined):
     done = subprocess.run([sys.executable, "-c", JOINED, number, joined], capture_output=True, text=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.export.onnx.values import Value, graph_dtype, is_same, known
 
-Params = dict[str, Any]  # parameters of a primitive
+PrimitiveParams = dict[str, Any]  # parameters of a primitive
 
 
 def computed(equation: Any, inputs: tuple[Value, ...], *, broadcasts: bool) -> list[Value] | None:
@@ -40,18 +40,18 @@ def computed(equation: Any, inputs: tuple[Value, ...], *, broadcasts: bool) -> l
     return [known(np.asarray(array).astype(graph_dtype(of.dtype))) for array, of in zip(results, outputs, strict=True)]
 
 
-def _sliced(arrays: list[np.ndarray], params: Params) -> np.ndarray:
+def _sliced(arrays: list[np.ndarray], params: PrimitiveParams) -> np.ndarray:
     steps = params["strides"] or (1,) * arrays[0].ndim
     return arrays[0][tuple(map(slice, params["start_indices"], params["limit_indices"], steps))]
 
 
-def _dynamically_sliced(arrays: list[np.ndarray], params: Params) -> np.ndarray:
+def _dynamically_sliced(arrays: list[np.ndarray], params: PrimitiveParams) -> np.ndarray:
     (array, *starts), sizes = arrays, params["slice_sizes"]
     first = [min(max(int(i), 0), most - n) for i, n, most in zip(starts, sizes, array.shape, strict=True)]
     return array[tuple(slice(i, i + n) for i, n in zip(first, sizes, strict=True))]
 
 
-def _broadcast(arrays: list[np.ndarray], params: Params) -> np.ndarray:
+def _broadcast(arrays: list[np.ndarray], params: PrimitiveParams) -> np.ndarray:
     """Add the new axes with size 1, instead of repeating the array along them."""
     shape = [1] * len(params["shape"])
     for axis, size in zip(params["broadcast_dimensions"], arrays[0].shape, strict=True):
@@ -60,7 +60,7 @@ def _broadcast(arrays: list[np.ndarray], params: Params) -> np.ndarray:
 
 
 # Primitives that only move the axes of a parameter or take a part of it: the result keeps the parameter's name.
-_VIEWS: dict[str, Callable[[list[np.ndarray], Params], np.ndarray]] = {
+_VIEWS: dict[str, Callable[[list[np.ndarray], PrimitiveParams], np.ndarray]] = {
     "broadcast_in_dim": _broadcast,
     "convert_element_type": lambda arrays, params: arrays[0].astype(graph_dtype(params["new_dtype"]), copy=False),
     "dynamic_slice": _dynamically_sliced,
@@ -71,7 +71,7 @@ _VIEWS: dict[str, Callable[[list[np.ndarray], Params], np.ndarray]] = {
 }
 
 
-def _name_of_view(primitive: str, params: Params, inputs: tuple[Value, ...], array: np.ndarray) -> str:
+def _name_of_view(primitive: str, params: PrimitiveParams, inputs: tuple[Value, ...], array: np.ndarray) -> str:
     """Return the name of a view: `encoder.layers.0.mlp.up.kernel` for row 0 of `encoder.layers.mlp.up.kernel`."""
     name = inputs[0].name
     if primitive == "slice" and array.shape[0] == 1:
