@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.export.onnx.values import Shape, Value, is_same
+from bert_jax.export.onnx.values import SymbolicShape, Value, is_same
 from bert_jax.extras import import_extra
 
 OPSET = 17  # the first with LayerNormalization; onnxruntime 1.12 and later, and onnxruntime-web, run it
@@ -63,7 +63,7 @@ class OnnxGraph:
             array = array[0]
         return self.array(array, value.name)
 
-    def full(self, value: Value, shape: Shape) -> str:
+    def full(self, value: Value, shape: SymbolicShape) -> str:
         """Return the name of a value expanded to a shape: axes of size 1 are repeated."""
         x = value.name if value.array is None else self.array(value.array, value.name)
         return x if is_same(value.shape, shape) else self.op("Expand", x, self.sizes(shape))
@@ -121,7 +121,7 @@ class OnnxGraph:
         self._transposed[y] = (x, order)
         return y
 
-    def reshape(self, x: str, before: Shape, after: Shape) -> str:
+    def reshape(self, x: str, before: SymbolicShape, after: SymbolicShape) -> str:
         """Reshape; where possible, sizes are 0 (unchanged) or -1 (inferred), which the graph need not compute."""
         kept = [is_same(before[i : i + 1], after[i : i + 1]) for i in range(len(after))]
         sizes = [0 if keep and not isinstance(size, int) else size for keep, size in zip(kept, after, strict=True)]
@@ -138,7 +138,7 @@ class OnnxGraph:
         """Remove axes of size 1."""
         return self.op("Squeeze", x, self.integers(*axes))
 
-    def sizes(self, shape: Shape) -> str:
+    def sizes(self, shape: SymbolicShape) -> str:
         """Return the name of a shape as int64 `[rank]`."""
         if all(isinstance(size, int) for size in shape):
             return self.integers(*shape)

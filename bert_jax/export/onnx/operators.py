@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.export.onnx import patterns
 from bert_jax.export.onnx.program import Elementwise, Equation, Operator
-from bert_jax.export.onnx.values import Shape, Value, is_same, product_of
+from bert_jax.export.onnx.values import SymbolicShape, Value, is_same, product_of
 
 _END = np.iinfo(np.int64).max  # the end of a slice that extends to the end of an axis
 
@@ -133,7 +133,7 @@ def _slice(equation: Equation) -> str:
     return x
 
 
-def _part(equation: Equation, x: str, starts: dict[int, str], sizes: Shape) -> str:
+def _part(equation: Equation, x: str, starts: dict[int, str], sizes: SymbolicShape) -> str:
     """Slice the axes in `starts` (axis -> first index, int64 `[1]`) to their `sizes`; keep other axes whole."""
     graph = equation.graph
     for axis, start in starts.items():

@@ -102,7 +102,7 @@ def _norm(value: Value) -> _Norm | None:
 def _averaged(total: Value, count: Value) -> Value | None:
     """Return x if `total / count` is the mean of x over the last axis, kept with size 1; else None."""
     x = _summed(total)
-    return x if x is not None and isinstance(x.shape[-1], int) and is_number(count, x.shape[-1]) else None
+    return x if x is not None and isinstance(x.shape[-1], int) and is_single_number(count, x.shape[-1]) else None
 
 
 def _summed(value: Value) -> Value | None:
@@ -120,15 +120,15 @@ def _summed(value: Value) -> Value | None:
 def _halved(equation: Equation) -> Value | None:
     """Rewrite `x * (0.5 * (1 + t))` as `x * (1 + t) * 0.5`, which onnxruntime fuses to a GELU if `t` is erf."""
     value, factor = equation.values
-    if factor.primitive != "mul" or not is_number(factor.inputs[0], 0.5) or factor.inputs[1].primitive != "add":
+    if factor.primitive != "mul" or not is_single_number(factor.inputs[0], 0.5) or factor.inputs[1].primitive != "add":
         return None
     one, term = factor.inputs[1].inputs
-    if value.array is not None or term.array is not None or not is_number(one, 1):
+    if value.array is not None or term.array is not None or not is_single_number(one, 1):
         return None
     graph, x, y = equation.graph, value, term.name
     if term.primitive == "erf" and term.inputs[0].primitive == "mul":
         scaled, scale = term.inputs[0].inputs
-        if _uncast(scaled) is _uncast(value) and is_number(scale, math.sqrt(0.5)):
+        if _uncast(scaled) is _uncast(value) and is_single_number(scale, math.sqrt(0.5)):
             x = _uncast(value)
             y = graph.op("Erf", graph.op("Div", x.name, graph.constant(math.sqrt(2), x.dtype)))
     product = graph.op("Mul", x.name, graph.op("Add", y, graph.constant(1, x.dtype)))
@@ -138,12 +138,12 @@ def _halved(equation: Equation) -> Value | None:
 
 def is_index_from_end(condition: Value, index: Value, from_end: Value) -> bool:
     """Return whether a select is JAX's conversion of negative indices: `where(i < 0, i + size, i)`."""
-    if condition.primitive != "lt" or from_end.primitive != "add" or not is_number(condition.inputs[1], 0):
+    if condition.primitive != "lt" or from_end.primitive != "add" or not is_single_number(condition.inputs[1], 0):
         return False
     return condition.inputs[0] is index and from_end.inputs[0] is index
 
 
-def is_number(value: Value, number: float) -> bool:
+def is_single_number(value: Value, number: float) -> bool:
     """Return whether a value is a constant array whose only element is `number`, up to rounding."""
     return value.array is not None and value.array.size == 1 and math.isclose(value.array.item(), number, rel_tol=1e-6)
 

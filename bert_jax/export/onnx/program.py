@@ -16,7 +16,7 @@ from jax.extend import core
 from bert_jax.errors import InputError
 from bert_jax.export.onnx.constants import computed
 from bert_jax.export.onnx.graph import OnnxGraph
-from bert_jax.export.onnx.values import Shape, Value, graph_dtype, known
+from bert_jax.export.onnx.values import SymbolicShape, Value, graph_dtype, known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Equation:
 
     graph: OnnxGraph
     values: tuple[Value, ...]
-    shapes: tuple[Shape, ...]
+    shapes: tuple[SymbolicShape, ...]
     params: dict[str, Any]
     outputs: tuple[Any, ...]
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> SymbolicShape:
         """Return the shape of the first result."""
         return tuple(self.outputs[0].shape)
 
@@ -92,11 +92,11 @@ def add_function(
         values: for each leaf of the arguments, its value in the graph.
     """
     traced, outputs = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    results = jax.tree.unflatten(jax.tree.structure(outputs), Program(graph, operators).run(traced, values))
+    results = jax.tree.unflatten(jax.tree.structure(outputs), JaxprTranslation(graph, operators).run(traced, values))
     return {name: graph.full(value, tuple(outputs[name].shape)) for name, value in results.items()}
 
 
-class Program:
+class JaxprTranslation:
     """The translation of a traced function.
 
     Args:

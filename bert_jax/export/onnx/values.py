@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _FLOAT32 = np.dtype(np.float32)
-Shape = tuple[Any, ...]  # sizes of axes: int, or a symbolic size of `jax.export`
+SymbolicShape = tuple[Any, ...]  # sizes of axes: int, or a symbolic size of `jax.export`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Value:
         params: the primitive's parameters.
     """
 
-    shape: Shape
+    shape: SymbolicShape
     name: str = ""
     array: np.ndarray | None = None
     dtype: np.dtype = _FLOAT32
@@ -49,12 +49,12 @@ def graph_dtype(dtype: Any) -> np.dtype:
     return _FLOAT32 if dtype == np.float64 else np.dtype(dtype)  # Python floats are float64
 
 
-def is_same(first: Shape, second: Shape) -> bool:
+def is_same(first: SymbolicShape, second: SymbolicShape) -> bool:
     """Return whether shapes are equal. Sizes are compared as text, as JAX cannot compare all symbolic sizes."""
     return tuple(map(str, first)) == tuple(map(str, second))
 
 
-def product_of(sizes: Shape) -> Any:
+def product_of(sizes: SymbolicShape) -> Any:
     """Return the product of sizes."""
     product: Any = 1
     for size in sizes:
