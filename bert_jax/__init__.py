@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bert_jax.tokenization import Tokenizer, load_tokenizer
     from bert_jax.training import train
 
-# Public name -> the module that defines it, imported on first use, so that `import bert_jax` is fast.
+# Public name -> the module that defines it. It is imported on first use, so that `import bert_jax` is fast.
 _PUBLIC = {
     "BertConfig": "bert_jax.config",
     "Bert": "bert_jax.modeling",
@@ -31,7 +31,7 @@ _PUBLIC = {
     "register_task": "bert_jax.tasks.registering",
     "train": "bert_jax.training",
 }
-# Subpackages of the documented API, which are attributes too, without an import of their own.
+# Subpackages of the documented API, imported when they are first used as attributes of this package.
 _PACKAGES = ("conversion", "data", "evaluation", "export", "families", "inference", "metrics", "modeling", "planning",
              "recipes", "serving", "storage", "tasks", "tokenization", "training")  # fmt: skip
 __all__ = [

@@ -8,7 +8,7 @@ _TRAINING = ("pretrain", "finetune", "distill", "demo")  # verbs that train
 
 
 def main() -> int:
-    """Run the command line of `bert_jax.cli` in a process of its own, and return its exit status."""
+    """Set up the process, run the command line of `bert_jax.cli`, and return its exit status."""
     try:
         _prepare_process()
 
@@ -20,7 +20,7 @@ def main() -> int:
         status = _STOPPED[0]
     jax = sys.modules.get("jax")
     if status in _STOPPED and not (jax is not None and jax.distributed.is_initialized()):
-        # Everything is written. A normal exit would crash threads that still run compiled code.
+        # All output is written. A normal exit would crash threads that still run compiled code.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def _prepare_process() -> None:
-    """Set what holds until the process ends: how unexpected errors are printed, and the C library's memory."""
+    """Set how the process prints unexpected errors and, for verbs that train, that it keeps freed memory."""
     from bert_jax.cli.output import print_exception, print_unraisable
     from bert_jax.process import keep_freed_memory
 

@@ -1,4 +1,4 @@
-"""The limit of the persistent cache: the least recently used entries are removed."""
+"""Limit the size of the persistent cache: remove the least recently used entries."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_LIMIT = 2 << 30  # bytes of entries; beyond it, the least recently used ones are removed
+_LIMIT = 2 << 30  # default maximum bytes of all entries
 _ENTRY = re.compile(r"[0-9a-f]{32}")
 _PARTIAL = re.compile(r"\.[0-9a-f]{32}\.[0-9a-f]{16}\.partial")
 _PARTIAL_SECONDS = 3600  # a temporary file that is older than this was left by a killed process
@@ -17,13 +17,13 @@ _ENTRY_OF_JAX = re.compile(r"[\w.-]+-[0-9a-f]{64}-(cache|atime)")
 def remove_oldest(folder: Path, marker: bytes, of_jax: bool = False, limit: int | None = None) -> None:
     """Remove the least recently used entries until the remaining ones take at most `limit` bytes.
 
-    A file that neither we nor JAX wrote is neither counted nor removed.
+    Files that neither bert_jax nor JAX wrote are not counted and not removed.
 
     Args:
         folder: the directory of the entries.
         marker: the first bytes of an entry.
-        of_jax: whether JAX's own entries, in the directory above, count too.
-        limit: the most bytes; None = 2 GiB.
+        of_jax: whether to count and remove JAX's own entries in the parent directory too.
+        limit: maximum number of bytes; None = 2 GiB.
     """
     limit = _LIMIT if limit is None else limit
     with contextlib.suppress(OSError):

@@ -83,7 +83,7 @@ def fine_tuning_recipe(workdir: PathLike) -> ConfigDict:
 
 
 class Demo:
-    """A run of the demo in a work directory; each method is a step."""
+    """A run of the demo in a work directory; each public method is a step."""
 
     def __init__(self, workdir: PathLike):
         self.workdir = storage.Path(workdir)
@@ -189,7 +189,7 @@ class Demo:
         self.seconds[name] = time.perf_counter() - start
 
     def _say(self, text: str) -> None:
-        """Print text with the user's work directory in it."""
+        """Print text that may contain a path of the user, with control characters escaped."""
         self.console.print(Text(printable(text)))
 
     def _table(self, title: str, rows: dict[str, str]) -> None:
@@ -257,5 +257,5 @@ def bag_of_words_accuracy(train_rows: Sequence[tuple[str, str]], test_rows: Sequ
 
 
 def main(workdir: PathLike) -> None:
-    """Run the demo in `workdir`, a new directory or that of an earlier run."""
+    """Run the demo in `workdir`, a new directory or the one of an earlier run."""
     Demo(workdir).run()

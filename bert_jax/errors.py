@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-MAX_MESSAGE = 500  # most characters of an error or of a line of a log
-_MAX_CHOICES = 200  # most characters of a list of choices
+MAX_MESSAGE = 500  # maximum characters in an error message or a log line
+_MAX_CHOICES = 200  # maximum characters in a list of choices
 # Control characters except tab and newline, line separators, bidirectional controls, byte order marks, and lone
 # surrogates.
 _UNPRINTABLE = re.compile(
@@ -17,7 +17,7 @@ _UNPRINTABLE = re.compile(
 
 
 class InputError(ValueError):
-    """Invalid input of the user; the message says in one line what was expected, what was found, and where.
+    """Invalid input from the user; the message says in one line what was expected, what was found, and where.
 
     The message quotes what the user gave, so it is made `printable`, and newlines are written as escapes.
     """
@@ -40,7 +40,7 @@ class TextError(InputError):
 
 
 class PrintableLogger(logging.LoggerAdapter):
-    """A logger whose records are one line of `printable` text."""
+    """A logger whose records are each one line of `printable` text."""
 
     def __init__(self, name: str):
         super().__init__(logging.getLogger(name))
@@ -88,14 +88,14 @@ def printable(text: str, limit: int = MAX_MESSAGE) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """Return the whole `text` with the same characters escaped as in `printable`."""
+    """Escape the same characters of `text` as `printable`, but keep its full length."""
     return _UNPRINTABLE.sub(_escape, text)
 
 
 def printable_json(value: Any, **options: Any) -> str:
-    """Return `value` as JSON in which only the characters that `printable` escapes are escaped.
+    """Return `value` as JSON that escapes only the characters that `printable` escapes.
 
-    A reader of JSON gets the exact text, and a terminal gets nothing that it obeys.
+    A JSON parser gets the exact text, and a terminal gets no control sequences.
 
     Args:
         value: the value.
@@ -113,13 +113,13 @@ def _escape(match: re.Match[str]) -> str:
 def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
     """Return `"; did you mean 'x'?"` for the choice that `name` probably means, or the choices if none is similar.
 
-    Names of other libraries for a choice take precedence over the one choice that begins so, and this over similar
-    spelling. Names that differ only in digits, such as v4 and v7, are not similar.
+    A choice that other libraries call `name` comes first, then the only choice that begins with `name`, then a choice
+    of similar spelling. Names that differ only in digits, such as v4 and v7, are not similar.
 
     Args:
         name: what the user wrote.
-        choices: the names that there are.
-        synonyms: choice -> its names in other libraries, separated by spaces, beside those of `bert_jax.synonyms`.
+        choices: the valid names.
+        synonyms: choice -> its names in other libraries, separated by spaces, in addition to `bert_jax.synonyms`.
     """
     from bert_jax.synonyms import names_here
 
@@ -141,7 +141,7 @@ def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] 
 
 
 def _differ_in_digits(name: str, choice: str) -> bool:
-    """Return whether two names have the same letters and different digits, in any order."""
+    """Return whether two names have the same letters but different digits; the order of digits does not count."""
     letters = [re.sub(r"\d", "", text.lower()) for text in (name, choice)]
     digits = [sorted(re.findall(r"\d", text)) for text in (name, choice)]
     return letters[0] == letters[1] and digits[0] != digits[1]

@@ -9,12 +9,12 @@ from bert_jax.errors import InputError
 
 
 def how_to_install(extra: str) -> str:
-    """Return the pip command for an extra of bert-jax, from where the installed package came.
+    """Return the pip command that installs an extra from the same source as the installed bert-jax.
 
-    A name alone would be looked up on an index, where a package of that name may be somebody else's.
+    With a name alone, pip would search an index, where the package of that name may be somebody else's.
     """
     import urllib.parse
-    import urllib.request  # imported here, as it takes as long as the rest of the command line
+    import urllib.request  # imported here because it takes as long as the rest of the command line
 
     package = f"bert-jax[{extra}]"
     try:
@@ -40,7 +40,7 @@ def import_extra(module: str, extra: str) -> Any:
     """Import a module of an optional package.
 
     Args:
-        module: its dotted name.
+        module: dotted name of the module.
         extra: the extra of bert-jax that installs the package.
 
     Raises:

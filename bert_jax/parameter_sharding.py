@@ -1,4 +1,4 @@
-"""The sharding of parameters: one table, parameter path -> logical axes."""
+"""The sharding of parameters: one table from parameter paths to logical axes."""
 
 import re
 from typing import Any
@@ -33,7 +33,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"(mlp|ffn_\d+|span)/(up|gate)/kernel", ("embed", "mlp")),
     (r"(mlp|ffn_\d+|span)/(up|gate)/bias", ("mlp",)),
     (r"(mlp|ffn_\d+|span)/down/kernel", ("mlp", "embed")),
-    (r"mlp/experts/(up|down)", (None, "embed")),  # a scan goes over the experts, so they stay whole
+    (r"mlp/experts/(up|down)", (None, "embed")),  # a scan goes over the experts, so they are not split
     (r"mlp/router/kernel", ("embed", None)),
     (r"mlm/bias", ("vocab",)),
     (r"relative_attention_bias/embedding", (None, None)),
@@ -51,8 +51,8 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"ns_coeffs", (None,)),  # coefficients in Muon's state
 )
 
-# Any vocabulary size is allowed (30,522 is not divisible by 4), so this axis is not split if it is not divisible. For
-# any other axis that is an error, since uneven splits silently waste devices.
+# Axes that are not split if their size is not divisible: any vocabulary size is allowed (30,522 is not divisible by 4).
+# For other axes an indivisible size is an error, since uneven splits silently waste devices.
 _MAY_STAY_WHOLE = frozenset({"vocab"})
 
 
@@ -71,7 +71,7 @@ def param_shardings(mesh: Mesh, tree: Any) -> Any:
     Arrays in an optimizer's state (`opt_state`) whose path has no row in AXES are not split.
 
     Raises:
-        InputError: another axis is not divisible; the message names the parameter, its shape and the mesh axis.
+        InputError: an axis other than the vocabulary is not divisible.
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
@@ -87,8 +87,8 @@ def param_shardings(mesh: Mesh, tree: Any) -> Any:
                 continue
             if axis not in _MAY_STAY_WHOLE:
                 raise InputError(
-                    f"mesh: {parameter_name(path)} {tuple(leaf.shape)} does not divide: axis {i} ({axis}) over "
-                    f"{parts} devices of {'x'.join(LOGICAL_AXIS_RULES[axis or ''])}"
+                    f"mesh: {parameter_name(path)} {tuple(leaf.shape)}: expected axis {i} ({axis}) to be divisible by "
+                    f"the {parts} devices of {'x'.join(LOGICAL_AXIS_RULES[axis or ''])}"
                 )
             axes[i] = None
         return NamedSharding(mesh, spec_of(axes))
@@ -113,5 +113,5 @@ def logical_axes(path: Any, ndim: int) -> tuple[str | None, ...]:
 
 
 def parameter_name(path: Any) -> str:
-    """Name of a leaf in a tree of parameters, such as `encoder/layers/mlp/up/kernel`."""
+    """Return the name of a leaf in a tree of parameters, such as `encoder/layers/mlp/up/kernel`."""
     return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -1,4 +1,4 @@
-"""Process-wide settings: environment variables while a block runs, and glibc's malloc until the process ends."""
+"""Process-wide settings: environment variables within a block, and glibc's malloc for the rest of the process."""
 
 import contextlib
 import ctypes
@@ -11,16 +11,16 @@ from pathlib import Path
 # Parameters of glibc's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _NEVER = -1  # mallopt reads it as the largest size_t
-_GROWTH = 1.75  # factor by which resident memory may grow; the largest block of a step is about half of it
-# Device files of TPUs (the second is also that of other devices of virtual machines) and of GPUs.
+_GROWTH = 1.75  # allowed growth of resident memory; the largest block of a step is about half of that memory
+# Device files of TPUs (the second pattern also matches other devices of virtual machines) and of GPUs.
 _DEVICES = ("accel*", "vfio/[0-9]*", "nvidia*", "kfd", "dxg")
 _POD = ("TPU_NAME", "TPU_WORKER_ID", "TPU_ACCELERATOR_TYPE")
-_GOOGLE = "0x1ae0"  # PCI's number of the vendor of TPUs
+_GOOGLE = "0x1ae0"  # PCI vendor id of TPUs
 
 
 @contextlib.contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables while the block runs; after it they are as before."""
+    """Set environment variables within the block, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -34,14 +34,14 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def default_environment(variables: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
-    """Set those environment variables that are not set while the block runs."""
+    """Set environment variables within the block, except those that already have a value."""
     return environment({name: value for name, value in variables.items() if name not in os.environ})
 
 
 def may_have_accelerators() -> bool:
     """Return whether the machine shows a sign of a TPU or GPU: device files, a PCI device, or a variable of a TPU pod.
 
-    Without one, JAX need not load libtpu, which prints warnings where it finds no TPU.
+    Without such a sign, JAX need not load libtpu, which prints warnings if it finds no TPU.
     """
     if not sys.platform.startswith("linux") or any(name in os.environ for name in _POD):
         return True
@@ -50,7 +50,7 @@ def may_have_accelerators() -> bool:
     try:
         vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
         return any(vendor.read_text().strip() == _GOOGLE for vendor in vendors)
-    except OSError:  # a device whose files may not be read
+    except OSError:  # files of devices are not readable
         return True
 
 
@@ -60,12 +60,12 @@ def keep_freed_memory() -> bool:
     By default glibc maps new memory for each large buffer of a step, and the kernel zeroes it page by page: over a
     third of the CPU time of a small model's step. Peak memory grows, as freed blocks are kept; `MemoryBound` bounds it.
 
-    It holds until the process ends, so only the entry point of a process calls it, as `bert-jax pretrain`, `finetune`
-    and `demo` do. To be called before the JAX backend starts: glibc gives each thread its place to allocate once, and
-    stops reading the limit after the first eight of them. Harmless, and no use, later and with accelerators.
+    The setting lasts until the process ends, so only the entry point of a process should call this function, as that of
+    `bert-jax` does for verbs that train. Call it before the JAX backend starts, as glibc assigns each thread an arena
+    only once. Later calls, and calls on machines with accelerators, are harmless but useless.
 
     Returns:
-        Whether it was done: False where the C library is not glibc.
+        Whether the setting was applied; False if the C library is not glibc.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -77,11 +77,11 @@ def keep_freed_memory() -> bool:
 
 
 class MemoryBound:
-    """Gives freed memory back to the kernel when the process has grown, which bounds what `keep_freed_memory` costs.
+    """Gives freed memory back to the kernel when the process has grown, which bounds the cost of `keep_freed_memory`.
 
-    A small block that comes to lie in the place of a large one that was freed leaves too little room for the next large
-    one, for which glibc then takes new memory. So the resident memory of a process that trains BERT-base grew from 5 to
-    15 GB in 14 steps. Where the C library is not glibc, nothing is done.
+    When a small block is placed in the space of a freed large one, the next large block does not fit there, and glibc
+    takes new memory for it. Without this class, a process that trains BERT-base grew from 5 to 15 GB in 14 steps. It
+    does nothing if the C library is not glibc.
     """
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class MemoryBound:
         self._expected, self._next = 0, 0.0
 
     def check(self) -> bool:
-        """Give memory back if much more is resident than was at most after giving back; return whether it was done.
+        """Give memory back if the process has grown since it last did so; return whether memory was given back.
 
-        To be called between steps. It looks at most once a second, as that takes a fraction of a millisecond. One spare
-        block may stay: the kernel would have to clear its pages again, and steps often use two places in turn.
+        Call it between steps. It checks at most once a second, as a check takes a fraction of a millisecond. It leaves
+        one spare block alone: steps often alternate between two blocks, and a new block's pages must first be zeroed.
         """
         if self._trim is None or time.monotonic() < self._next:
             return False
@@ -105,10 +105,10 @@ class MemoryBound:
 
 
 def resident_memory() -> int:
-    """Return the bytes of this process that are in memory (Linux)."""
+    """Return the resident memory of this process in bytes (Linux)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def address_space() -> int:
-    """Return the bytes of the address space of this process (Linux)."""
+    """Return the size of this process's address space in bytes (Linux)."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")

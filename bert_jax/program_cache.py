@@ -1,10 +1,10 @@
 """Persistent cache of compiled programs and parameter shapes, which later processes read from disk.
 
-Entries are files in a subdirectory of our own, one for each kind of processor, of the local directory that
-`JAX_COMPILATION_CACHE_DIR` names, or else of the user's cache directory. `JAX_ENABLE_COMPILATION_CACHE=false` disables
-the cache. A missing or damaged entry is made again.
+Entries are files in the local directory that `JAX_COMPILATION_CACHE_DIR` names, or else in the user's cache directory.
+There each kind of processor has its own subdirectory. `JAX_ENABLE_COMPILATION_CACHE=false` disables the cache. A
+missing or damaged entry is computed again.
 
-A compiled program is code. An entry is therefore read only where nobody but the user and root can have written it.
+A compiled program is code. An entry is therefore read only if nobody but the user and root can have written it.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ _PACKAGE = os.path.dirname(__file__)
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 MARKER = b"bert_jax cache\n"  # the first bytes of an entry, before the hash of its content
 _HASH_BYTES = 32
-_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "ml_dtypes")  # which determine what a program computes, too
-# Parts of the names of JAX's options that no program depends on.
+_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "ml_dtypes")  # packages that determine what a program computes
+# JAX options whose names contain one of these words do not affect programs.
 _IRRELEVANT_OPTIONS = ("cache", "log", "platforms")
 
 
@@ -45,7 +45,7 @@ def default_directory() -> Path | None:
 
 
 def directory() -> Path | None:
-    """Return the directory of the entries, which may not exist; None if the cache is disabled or not to be trusted."""
+    """Return the directory of the entries, which may not exist; None if the cache is disabled or not trusted."""
     import jax
 
     config: Any = jax.config
@@ -60,7 +60,7 @@ def directory() -> Path | None:
 
 
 def is_private(folder: str | os.PathLike[str]) -> bool:
-    """Return whether only this user and root can write to a directory; True if there is none. Logs why not."""
+    """Return whether only this user and root can write to a directory, or it does not exist; log the reason if not."""
     try:
         found = os.stat(folder)
     except OSError:
@@ -77,16 +77,16 @@ def is_private(folder: str | os.PathLike[str]) -> bool:
 
 
 def _distrust(found: os.stat_result) -> str | None:
-    """Return why a file or directory is not trusted: another owner, or others may write; None if it is."""
+    """Return why a file or directory is not trusted: another user owns it or may write to it; None if it is trusted."""
     if found.st_uid not in (os.geteuid(), 0):
-        return f"one of the user {found.st_uid}"
+        return f"one that belongs to user {found.st_uid}"
     if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_group_of_one(found.st_gid)):
         return f"mode {stat.S_IMODE(found.st_mode):o}"
     return None
 
 
 def _is_group_of_one(group: int) -> bool:
-    """Return whether a group has no member but this user: many systems give each user such a group, and umask 002."""
+    """Return whether this user is the only member of a group; many systems give users such a group, and umask 002."""
     import grp
     import pwd
 
@@ -98,16 +98,16 @@ def _is_group_of_one(group: int) -> bool:
 
 
 def fingerprint(*parts: object) -> str:
-    """Return a cache key: a hash of the `repr` of `parts`, and of all that a program depends on beside them.
+    """Return a cache key: a hash of the `repr` of `parts`, and of everything else that a program depends on.
 
-    That is: every source file of this package, the versions of the packages that trace and compile, JAX's options and
-    XLA's flags.
+    Programs also depend on every source file of this package, the versions of the packages that trace and compile,
+    JAX's options and XLA's flags.
     """
     return hashlib.sha256(repr((_versions(), jax_options(), parts)).encode()).hexdigest()[:32]
 
 
 def jax_options() -> tuple[object, ...]:
-    """Return the values of JAX's options in this thread, without those that no program depends on."""
+    """Return the values of JAX's options in this thread, except options that do not affect programs."""
     import jax
 
     return tuple(getattr(jax.config, name) for name in _option_names())
@@ -123,7 +123,7 @@ def _option_names() -> tuple[str, ...]:
 
 
 def read_entry(name: str) -> bytes | None:
-    """Return the content of the entry `name`; None if there is none, or it is damaged or of another user."""
+    """Return the content of the entry `name`; None if it is missing, damaged or not trusted."""
     folder = directory()
     if folder is None:
         return None
@@ -138,7 +138,7 @@ def read_entry(name: str) -> bytes | None:
     head, content = entry[: len(MARKER) + _HASH_BYTES], entry[len(MARKER) + _HASH_BYTES :]
     if head != MARKER + hashlib.sha256(content).digest():
         return None
-    with contextlib.suppress(OSError):  # a cache that this user may only read
+    with contextlib.suppress(OSError):  # the cache may be read-only for this user
         os.utime(folder / name)
     return content
 
@@ -170,7 +170,7 @@ def _versions() -> tuple[object, ...]:
 
 @functools.cache
 def fingerprint_of_sources(package: str | os.PathLike[str] = _PACKAGE) -> str | None:
-    """Return a hash of a package's source files, names included; None if there are no files."""
+    """Return a hash of the names and contents of a package's source files; None if there are no files."""
     digest, count = hashlib.sha256(), 0
     for folder, subfolders, names in os.walk(package):
         subfolders.sort()

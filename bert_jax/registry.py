@@ -1,7 +1,7 @@
 """`Registry`: functions by name; those of this package are imported on lookup, other packages register theirs.
 
-They do so in modules that entry points of the group `bert_jax.plugins` name. The modules are imported when a registry
-is listed, or asked for a name that bert_jax does not have.
+Other packages do so in modules that the entry points of the group `bert_jax.plugins` name. These modules are imported
+when a registry is listed, or when a name is looked up that bert_jax does not define.
 """
 
 import inspect
@@ -31,17 +31,17 @@ def import_plugins() -> None:
 
 
 class Registry(Mapping[str, _T]):
-    """The functions of one kind, such as schedules, by name; two registries are equal if they are the same.
+    """The functions of one kind, such as schedules, by name; a registry equals only itself.
 
     Attributes:
-        register: full name of the function that adds one, for messages.
+        register: full name of the function that adds to the registry, for messages.
     """
 
     def __init__(self, register: str, definitions: Mapping[str, str]) -> None:
         """Create the registry.
 
         Args:
-            register: full name of the function that adds one, for messages.
+            register: full name of the function that adds to the registry, for messages.
             definitions: name -> where a function of this package is defined, as `package.module.name`.
         """
         self.register = register
@@ -49,7 +49,7 @@ class Registry(Mapping[str, _T]):
         self._registered: dict[str, _T] = {}
 
     def add(self, name: str, function: _T) -> None:
-        """Register a function, or replace a registered one. Raises InputError for a name of this package."""
+        """Register a function, or replace a registered one. Raises InputError for a name that bert_jax defines."""
         if not isinstance(name, str) or not name:
             raise InputError(f"{self.register}: expected a name, found {name!r}")
         if name in self._definitions:
@@ -63,7 +63,7 @@ class Registry(Mapping[str, _T]):
         return tuple(self._registered)
 
     def is_registered(self, name: str) -> bool:
-        """Return whether a function is registered, and not one of this package."""
+        """Return whether a function was registered, rather than defined by this package."""
         return name in self.registered_names(plugins=name not in self._definitions)
 
     def meaning(self, name: str) -> str:

@@ -18,8 +18,8 @@ from bert_jax.errors import InputError
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
-# Logical axis -> the mesh axes that split it. A mesh axis is used once per spec, from the left: the last axis of an
-# activation ("batch", "length", "embed") is not split, although "embed" of a parameter is split by fsdp.
+# Logical axis -> the mesh axes that split it. A spec uses each mesh axis once, for its leftmost logical axis: "embed"
+# of an activation ("batch", "length", "embed") is not split, although "embed" of a parameter is split by fsdp.
 LOGICAL_AXIS_RULES: dict[str, tuple[str, ...]] = {
     "batch": ("data", "fsdp"),
     "length": ("tensor",),
@@ -36,7 +36,8 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[
     Over several TPU slices only `data` spans the slices, since the network between them is slow.
 
     Raises:
-        InputError: the product of the sizes is not the number of devices, or `data` is no multiple of the slices.
+        InputError: the product of the sizes is not the number of devices, or `data` is not a multiple of the number of
+            slices.
     """
     devices = list(jax.devices() if devices is None else devices)
     sizes = {"data": data, "fsdp": fsdp, "tensor": tensor}
@@ -83,7 +84,7 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
 def gather(x: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
     """Gather a parameter with these logical axes over fsdp; its gradient is split again.
 
-    Devices exchange both in the dtype of `x`.
+    Devices exchange parameter and gradient in the dtype of `x`.
     """
     return constrain(x, *(None if axis == "embed" else axis for axis in axes))
 
@@ -125,7 +126,7 @@ def mapped(function: Any, in_axes: Sequence[tuple[str | None, ...]], out_axes: t
 
 
 def device_kind() -> str:
-    """Return JAX's name for the devices that a program is traced for: those of the current mesh, or JAX's own."""
+    """Return JAX's name for the devices that a program is traced for: the current mesh's, or JAX's default devices."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.device_kind if device is not None else jax.devices()[0].device_kind
 

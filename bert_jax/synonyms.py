@@ -1,12 +1,12 @@
 """Names that other libraries and papers use, for `did you mean` hints.
 
-Names are compared in lower case, `-` and ` ` as `_`. The names of a recipe's key, or of a field of a config, stand with
-its declaration.
+Names are compared in lower case, with `-` and ` ` replaced by `_`. Synonyms of recipe keys and config fields are
+declared with the key or field.
 """
 
 from collections.abc import Mapping, Sequence
 
-# Name here -> names elsewhere.
+# Name in bert_jax -> names elsewhere.
 _OTHER_NAMES = {
     # options of pipelines, which some recipes have too
     "doc_stride": "stride overlap",
@@ -114,8 +114,8 @@ def names_here(name: str, choices: Sequence[str], synonyms: Mapping[str, str] | 
 
     Args:
         name: the name.
-        choices: the names here.
-        synonyms: choice -> its names elsewhere, separated by spaces, beside those of this module.
+        choices: the names in bert_jax.
+        synonyms: choice -> its names elsewhere, separated by spaces, in addition to those of this module.
     """
     plain_name = _plain(name)
     declared = synonyms or {}

@@ -15,7 +15,7 @@ def get_config() -> ConfigDict:
     """The recipe."""
     c = recipes.pretraining()
     c.model.size = "large"
-    c.mesh.data, c.mesh.fsdp = 1, -1  # docs/tpu_choices.md; several slices: one part of data for each
+    c.mesh.data, c.mesh.fsdp = 1, -1  # docs/tpu_choices.md; with several slices, data = their number
     c.stages = ((900_000, 128, 256), (100_000, 512, 256))
     c.optimizer.learning_rate = 1e-4
     c.optimizer.warmup_steps = 10_000

@@ -6,8 +6,8 @@ r"""Late interaction (ColBERT) from pairs of queries and documents: a vector of 
 The argument is a table with a query and a document that answers it in each row. The finished model is a
 MultiVectorEncoder of sentence-transformers. The prefixes are two unused tokens of BERT's vocabulary.
 
-Khattab and Zaharia 2020 (arXiv:2004.12832), section 4.1: a rate of 3e-6, queries of 32 tokens; documents of 180 tokens
-and the larger batches are those of ColBERTv2 (arXiv:2112.01488).
+Khattab and Zaharia 2020 (arXiv:2004.12832), section 4.1, with a learning rate of 3e-6 and queries of 32 tokens;
+documents of 180 tokens and the larger batches are ColBERTv2's (arXiv:2112.01488).
 """
 
 from ml_collections import ConfigDict

@@ -1,12 +1,12 @@
-r"""The named entities of CoNLL-2003: persons, organisations, places and others in news.
+r"""Named entities of CoNLL-2003: persons, organisations, places and others in news.
 
     bert-jax finetune --config conll2003:path/to/conll2003 --workdir runs/conll2003 \
         --config.init_from=path/to/bert
     bert-jax evaluate --model runs/conll2003/model --data path/to/conll2003/test.txt
 
-The argument is the directory of the data's train.txt and valid.txt: a word a line, its tag in the last column, a blank
-line after a sentence. The model should tell capitals apart. Other data of the kind: --config.data.train=FILE, and for
-parts of speech, which are the second column here, --config.data.label_column=1.
+The argument is the directory of the data's train.txt and valid.txt, with a word per line, its tag in the last column,
+and a blank line after each sentence. The model should be cased. For other data of this format, set
+--config.data.train=FILE; for parts of speech, the second column here, set --config.data.label_column=1.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 5.3 and appendix A.3; Tjong Kim Sang and De Meulder 2003 (cs/0306050).
 """

@@ -1,15 +1,15 @@
-r"""DeBERTa-v3-small: replaced-token detection with gradient-disentangled embeddings; 125K steps of 2,048 rows of 512.
+r"""DeBERTa-v3-small: replaced-token detection with gradient-disentangled embeddings; 125K steps of 2,048 x 512 tokens.
 
     bert-jax prepare corpus/ --tokenizer deberta-v3-small/ --objective mlm --max-seq-length 512 --dupe-factor 1 \
         --out prepared/
     bert-jax pretrain --config deberta_v3_small --workdir runs/deberta --config.data.prepared=prepared/
 
-The discriminator becomes model/, a DeBERTa-v3 to be fine-tuned; the generator, with half of its layers,
-model/generator/. Any tokenizer will do. The generator predicts tokens by a plain masked-LM head, without the position
+The discriminator is written to model/, a DeBERTa-v3 to fine-tune; the generator, with half as many layers, to
+model/generator/. Any tokenizer works. The generator predicts tokens with a plain masked-LM head, without the position
 embeddings of DeBERTa's enhanced mask decoder.
 
 He et al. 2021 (arXiv:2111.09543), section 3: the steps, the batch and the learning rate are those for Wikipedia and
-books. The base model has model.size=base and model.generator_layers=6.
+books. For the base model, set model.size=base and model.generator_layers=6.
 """
 
 from ml_collections import ConfigDict
@@ -24,7 +24,7 @@ def get_config() -> ConfigDict:
     c.model.generator_size, c.model.generator_layers = 1.0, 3
     c.model.embedding_sharing = "gdes"
     c.discriminator_weight = 50.0
-    c.mesh.data, c.mesh.fsdp = 1, -1  # docs/tpu_choices.md; several slices: one part of data for each
+    c.mesh.data, c.mesh.fsdp = 1, -1  # docs/tpu_choices.md; with several slices, data = their number
     c.num_steps = 125_000
     c.global_batch_size = 2048
     c.eval_batch_size = 256

@@ -1,4 +1,4 @@
-"""The pretraining of `make demo`, by itself.
+"""The pretraining step of `bert-jax demo` alone.
 
     bert-jax train-tokenizer python-docs --vocab-size 4000 --out demo/tokenizer
     bert-jax prepare python-docs --tokenizer demo/tokenizer --out demo/prepared --max-seq-length 32

@@ -1,11 +1,11 @@
-r"""A student of half the layers that learns the classes of a table from a fine-tuned classifier.
+r"""A student with half the layers that learns the classes of a table from a fine-tuned classifier.
 
     bert-jax finetune reviews.csv --text review --label stars --model path/to/bert --out runs/reviews
     bert-jax distill --config distil_classification:12 --workdir runs/reviews_small \
         --config.distillation.teacher=runs/reviews/model --config.data.train=reviews.csv \
         --config.data.text_column=review --config.data.label_column=stars --config.data.validation_split=0.1
 
-The argument is the number of layers of the teacher; the student starts from every second one. For texts without labels,
+The argument is the teacher's number of layers; the student starts from every second layer. For texts without labels,
 set distillation.weights.labels=0.
 
 Hinton et al. 2015 (arXiv:1503.02531); Jiao et al. 2020 (arXiv:1909.10351), section 3.

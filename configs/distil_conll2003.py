@@ -1,4 +1,4 @@
-r"""A student of 3 layers that learns the named entities of CoNLL-2003 from a tagger of 6.
+r"""A student with 3 layers that learns the named entities of CoNLL-2003 from a tagger with 6 layers.
 
     bert-jax finetune --config conll2003:path/to/conll2003 --workdir runs/conll2003 \
         --config.init_from=path/to/all-MiniLM-L6-v2

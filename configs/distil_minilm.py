@@ -4,12 +4,12 @@ r"""MiniLM: a student of any width and number of heads learns the self-attention
     bert-jax distill --config distil_minilm:prepared --workdir runs/minilm \
         --config.distillation.teacher=path/to/all-MiniLM-L6-v2
 
-The argument is the directory that `prepare` wrote. The teacher needs no masked-LM head, as the masked-LM loss has no
-weight. The finished model is a start for fine-tuning: `--config.init_from=runs/minilm/model`.
+The argument is the directory that `prepare` wrote. The teacher needs no masked-LM head, as the masked-LM loss has
+weight 0. Fine-tuning can start from the finished model: `--config.init_from=runs/minilm/model`.
 
-Wang et al. 2020 (arXiv:2002.10957) learns the relations qk and vv of the last layer, with as many relation heads as the
-teacher has attention heads; Wang et al. 2021 (arXiv:2012.15828) learns qq, kk and vv with 48 relation heads, of a large
-teacher from a layer below the last.
+Wang et al. 2020 (arXiv:2002.10957) learn the relations qk and vv of the last layer, with as many relation heads as the
+teacher has attention heads; Wang et al. 2021 (arXiv:2012.15828) learn qq, kk and vv with 48 relation heads, and for a
+large teacher use a layer below the last.
 """
 
 from ml_collections import ConfigDict
@@ -21,7 +21,7 @@ def get_config(prepared: str = "prepared") -> ConfigDict:
     """The recipe."""
     c = recipes.pretraining()
     c.data.prepared = prepared
-    c.data.mask_replace_prob = c.data.random_replace_prob = 0.0  # both read the text as it is
+    c.data.mask_replace_prob = c.data.random_replace_prob = 0.0  # teacher and student read unmasked text
     c.num_steps = 20_000
     c.global_batch_size = 256
     c.optimizer.learning_rate = 6e-4

@@ -1,4 +1,4 @@
-r"""A student of 3 layers that learns the sentiment of SST-2 from a classifier of 6.
+r"""A student with 3 layers that learns the sentiment of SST-2 from a classifier with 6 layers.
 
     bert-jax finetune --config sst2_minilm:path/to/SST-2 --workdir runs/sst2 \
         --config.init_from=path/to/all-MiniLM-L6-v2

@@ -1,4 +1,4 @@
-r"""A student of 3 layers that learns sentence embeddings for STS-B from a model of 6.
+r"""A student with 3 layers that learns sentence embeddings for STS-B from a model with 6 layers.
 
     bert-jax finetune --config stsb_embedding:path/to/STS-B --workdir runs/stsb_embedding \
         --config.init_from=path/to/all-MiniLM-L6-v2

@@ -3,13 +3,13 @@ r"""A small sentence embedding model from plain text: a student of 2 layers lear
     bert-jax distill --config distil_text:texts.tsv,text --workdir runs/embed \
         --config.distillation.teacher=path/to/all-MiniLM-L6-v2
 
-The arguments are a table and its column of texts. To follow a score, add pairs with a similarity:
+The argument names a table and its column of texts. To evaluate during training, add pairs with a similarity score:
 
     --config.data.dev=STS-B/dev.tsv --config.data.label_column=score
 
 A student with fewer dimensions (`--config.distillation.student_layers=()` and the keys of `model`) learns the vectors
-through a projection that is not saved, or with `--config.distillation.embedding_distance=similarities` the cosines
-within a batch.
+through a projection that is not saved. With `--config.distillation.embedding_distance=similarities` it learns the
+cosines within a batch instead.
 
 Reimers and Gurevych 2020 (arXiv:2004.09813), section 2; Tung and Mori 2019 (arXiv:1907.09682), section 3.
 """

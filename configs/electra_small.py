@@ -1,12 +1,13 @@
-"""ELECTRA-small: a generator of a quarter of the width fills in tokens, and the discriminator finds them; 1M steps.
+"""ELECTRA-small: a generator with a quarter of the width fills in tokens, and the discriminator finds them; 1M steps.
 
     bert-jax prepare corpus/ --tokenizer vocab.txt --objective mlm --max-seq-length 128 --out prepared/
     bert-jax pretrain --config electra_small --workdir runs/electra --config.data.prepared=prepared/
 
-The discriminator becomes model/, to be fine-tuned; the generator, model/generator/.
+The discriminator is written to model/, for fine-tuning; the generator, to model/generator/.
 
 Clark et al. 2020 (arXiv:2003.10555), section 3 and table 6. The base model has model.size=base, embeddings as wide as
-its layers (model.embedding_size=768), model.generator_size=0.333, 256 sequences of 512 tokens and a rate of 2e-4.
+its layers (model.embedding_size=768), model.generator_size=0.333, batches of 256 sequences of 512 tokens, and a
+learning rate of 2e-4.
 """
 
 from ml_collections import ConfigDict

@@ -1,11 +1,11 @@
-r"""An encoder-decoder from two BERTs, for summaries, translations and other texts that are written for a text.
+r"""An encoder-decoder made of two BERTs, for summaries, translations and other texts generated from a text.
 
     bert-jax finetune --config encoder_decoder:summaries.jsonl --workdir runs/summaries --config.init_from=path/to/bert
     bert-jax text2text runs/summaries/model --file articles.txt
     bert-jax evaluate --model runs/summaries/model --data held_out.jsonl
 
-The argument is a table with the columns source and target. init_from is an encoder, from which encoder and decoder
-start (decoder_init_from names another for the decoder), or an encoder-decoder to train further.
+The argument is a table with the columns source and target. init_from is an encoder that initialises encoder and decoder
+(decoder_init_from names another for the decoder), or an encoder-decoder to train further.
 
 Rothe et al. 2020 (arXiv:1907.12461), section 3.
 """

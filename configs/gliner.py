@@ -1,10 +1,10 @@
-r"""A GLiNER: entities of types that are named when the model is called.
+r"""GLiNER (zero-shot NER): finds entities of the types that are given when the model is called.
 
     bert-jax finetune --config gliner:entities.jsonl --workdir runs/gliner --config.init_from=path/to/deberta-v3-small
     bert-jax tag runs/gliner/model "Angela Merkel met Barack Obama in Berlin." --labels person,city
 
 The argument is a JSON file whose rows are {"tokenized_text": ["Angela", "Merkel"], "ner": [[0, 1, "person"]]}, with the
-first and the last word of each entity; or a CoNLL file. init_from is an encoder, or a GLiNER to train further.
+indices of each entity's first and last word; or a CoNLL file. init_from is an encoder, or a GLiNER to train further.
 
 Zaratiana et al. 2023 (arXiv:2311.08526), section 3.
 """

@@ -1,10 +1,10 @@
-r"""HellaSwag, or another data set of multiple choice: the paper's values for SWAG.
+r"""HellaSwag, or another multiple-choice data set, with BERT's values for SWAG.
 
     bert-jax finetune --config hellaswag:path/to/hellaswag --workdir runs/hellaswag \
         --config.init_from=path/to/bert
 
 The argument is the directory of train.jsonl and val.jsonl, whose lines hold `context`, a list of `choices` and the
-`label` of the right one. The files of SWAG, HellaSwag and RACE as they are published name these otherwise:
+`label` of the right one. The published files of SWAG, HellaSwag and RACE use other names:
 
     SWAG (CSV)         --config.data.context_column=sent1 --config.data.question_column=sent2 \
                        --config.data.choice_columns="('ending0', 'ending1', 'ending2', 'ending3')"

@@ -5,8 +5,8 @@ r"""Fine-tuning of a masked LM to generate answers to prompts, by masked diffusi
         --config.init_from=path/to/bert
     bert-jax generate runs/write/model "the prompt"
 
-The argument is a table with the columns `prompt` and `answer` or, behind a comma, the name of another column of
-prompts; `messages` is a column of conversations, and `-` means texts without a prompt, in the column `text`.
+The argument is a table with the columns `prompt` and `answer`. A comma and the name of another column of prompts may
+follow: `messages` is a column of conversations, and `-` means texts without a prompt, in the column `text`.
 
 Sahoo et al. 2024 (arXiv:2406.07524); Nie et al. 2025 (arXiv:2502.09992), sections 2.2 and 2.3.
 """

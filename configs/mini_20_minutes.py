@@ -3,7 +3,7 @@
     bert-jax prepare files:books/ --tokenizer vocab.txt --out prepared/ --max-seq-length 32,128
     bert-jax pretrain --config mini_20_minutes --workdir runs/mini --config.data.prepared=prepared/
 
-What is different from the paper's recipe, and why, stands beside each line.
+Comments say where and why the values differ from the BERT paper's.
 """
 
 from ml_collections import ConfigDict
@@ -15,10 +15,10 @@ def get_config() -> ConfigDict:
     """The recipe."""
     c = recipes.pretraining()
     c.model.size = "mini"
-    c.model.initializer_range = 0.06  # 1/sqrt(hidden_size); 0.02 is that of one ten times as wide
+    c.model.initializer_range = 0.06  # 1/sqrt(hidden_size); BERT's 0.02 suits a model ten times as wide
     c.model.hidden_dropout_prob = c.model.attention_probs_dropout_prob = 0.0  # no text is seen twice
     c.dtype = "bfloat16"
-    # A word's neighbours are what there is to learn at first; the longer sequences then teach the other positions.
+    # At first the model learns from neighbouring words, so short sequences suffice; longer ones train all positions.
     c.stages = ((400, 32, 128), (340, 128, 32))
     c.optimizer.name = "muon"
     c.optimizer.learning_rate = 3e-3

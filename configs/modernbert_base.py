@@ -1,12 +1,12 @@
-r"""ModernBERT-base: rotary positions, gated layers of which most look nearby alone, and 30% of the tokens masked.
+r"""ModernBERT-base: rotary positions, gated layers, mostly local attention, and 30% of the tokens masked.
 
     bert-jax prepare corpus/ --tokenizer path/to/tokenizer.json --objective mlm --max-seq-length 1024 --dupe-factor 1 \
         --pack --out prepared/
     bert-jax pretrain --config modernbert_base --workdir runs/modernbert --config.data.prepared=prepared/
 
-The first of the paper's stages: 1.7T tokens in rows of 1,024. Here its rate falls to 0 in the end; there it stays, and
-falls after another 250B tokens in rows of 8,192, with model.rope_theta=160000. The batch is for hundreds of chips:
-fewer take it in parts (accumulation_steps). AdamW with clipped gradients stands in place of StableAdamW.
+This is the first of the paper's stages: 1.7T tokens in rows of 1,024. Here the learning rate falls to 0 at the end; in
+the paper it falls only after another 250B tokens in rows of 8,192, with model.rope_theta=160000. The batch is for
+hundreds of chips; on fewer, split it (accumulation_steps). AdamW with gradient clipping replaces StableAdamW.
 
 Warner et al. 2024 (arXiv:2412.13663), section 3 and appendix A.
 """
@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
     c = recipes.pretraining()
     c.model.family, c.model.size = "modernbert", "base"
     c.model.rope_theta = c.model.local_rope_theta = 10_000.0
-    c.mesh.data, c.mesh.fsdp = 1, -1  # docs/tpu_choices.md; several slices: one part of data for each
+    c.mesh.data, c.mesh.fsdp = 1, -1  # docs/tpu_choices.md; with several slices, data = their number
     c.num_steps = 364_000
     c.global_batch_size = 4608
     c.eval_batch_size = 256

@@ -6,7 +6,7 @@ r"""Parts of speech of a treebank of Universal Dependencies: a tag for each word
         --data path/to/UD_English-EWT/en_ewt-ud-test.conllu
     bert-jax predict --model runs/pos/model --data path/to/UD_English-EWT/en_ewt-ud-test.conllu --out tagged.conllu
 
-The argument is what the names of the treebank's files have before -train.conllu and -dev.conllu, and maybe a comma and
+The argument is the path of the treebank's files up to -train.conllu and -dev.conllu, optionally followed by a comma and
 the column to learn: upos (the default), xpos, feats or deprel.
 
 Devlin et al. 2018 (arXiv:1810.04805), section 5.3; Nivre et al. 2020 (arXiv:2004.10643).

@@ -1,4 +1,4 @@
-r"""Quantization-aware fine-tuning on SST-2: a classifier learns to live with int4 weights.
+r"""Quantization-aware fine-tuning on SST-2: a classifier adapts to int4 weights.
 
     bert-jax finetune --config sst2_minilm:path/to/SST-2 --workdir runs/sst2 \
         --config.init_from=path/to/all-MiniLM-L6-v2

@@ -1,11 +1,11 @@
-r"""Relation extraction: the relation between two entities of a text, such as that of TACRED and DocRED.
+r"""Relation extraction: the relation between two entities of a text, as in TACRED and DocRED.
 
     bert-jax finetune --config relation_extraction:path/to/tacred --workdir runs/tacred --config.init_from=path/to/bert
     bert-jax evaluate --model runs/tacred/model --data path/to/tacred/test.json
 
-The argument is the directory of the data's train.json and dev.json: rows of TACRED's form, or of text, head, tail and
-label. With `,docred` behind it, it is that of DocRED's train_annotated.json and dev.json, whose documents give a pair
-for any two entities, with any number of relations.
+The argument is the directory of the data's train.json and dev.json, with rows in TACRED's format, or with text, head,
+tail and label. For DocRED it is the directory of train_annotated.json and dev.json, followed by `,docred`: each two
+entities of a document are a pair, with any number of relations.
 
 Zhou and Chen 2021 (arXiv:2102.01373), section 3 and appendix A; Yao et al. 2019 (arXiv:1906.06127).
 """
@@ -20,7 +20,7 @@ def get_config(data: str = "tacred") -> ConfigDict:
     """The recipe, for `DIRECTORY` or `DIRECTORY,docred`."""
     directory, _, form = data.partition(",")
     if form not in ("", "docred"):
-        raise InputError(f"relation_extraction: expected a directory, maybe with ,docred behind it, found ,{form}")
+        raise InputError(f"relation_extraction: expected a directory, optionally followed by ,docred, found ,{form}")
     c = recipes.relation_extraction()
     c.global_batch_size = 32
     c.num_epochs = 5.0

@@ -6,7 +6,7 @@ r"""A reranker (cross-encoder) from queries, passages that answer them, and hard
     bert-jax rerank runs/reranker/model "how do cats sleep?" --corpus documents.txt
 
 The argument is the table, with the columns query, positive, negative_1, negative_2 and negative_3. The finished model
-is one that CrossEncoder of sentence-transformers opens.
+can be opened by CrossEncoder of sentence-transformers.
 
 Gao et al. 2021 (arXiv:2101.08751), section 3.2: cross entropy over a relevant passage and mined ones.
 """

@@ -6,8 +6,8 @@ r"""A retrieval model from queries, passages that answer them, and hard negative
         --config.init_from=path/to/all-MiniLM-L6-v2
 
 The argument is the table, with the columns query, positive, negative_1, negative_2 and negative_3. All passages of the
-other rows of a batch are negatives too: the larger the batch, the harder the task. A batch fits any memory with
-accumulation_steps.
+other rows of a batch are negatives too: the larger the batch, the harder the task. A batch that does not fit in memory
+can be split with accumulation_steps.
 
 Karpukhin et al. 2020 (arXiv:2004.04906), section 3.2: in-batch negatives with one hard negative for each query.
 """

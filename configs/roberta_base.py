@@ -1,10 +1,10 @@
-r"""RoBERTa-base: 500K steps of 8,192 full rows of 512 tokens, new masks each time, no pairs.
+r"""RoBERTa-base: 500K steps of 8,192 full rows of 512 tokens, with dynamic masking and without sentence pairs.
 
     bert-jax prepare corpus/ --tokenizer path/to/tokenizer.json --objective mlm --max-seq-length 512 --dupe-factor 1 \
         --out prepared/
     bert-jax pretrain --config roberta_base --workdir runs/roberta --config.data.prepared=prepared/
 
-The tokenizer is RoBERTa's byte-level BPE, or any other. The batch is for hundreds of chips: fewer take it in parts
+The tokenizer is RoBERTa's byte-level BPE, or any other. The batch is for hundreds of chips; on fewer, split it
 (accumulation_steps).
 
 Liu et al. 2019 (arXiv:1907.11692), section 4 and table 9.
@@ -20,7 +20,7 @@ def get_config() -> ConfigDict:
     c = recipes.pretraining()
     c.model.family, c.model.size = "roberta", "base"
     c.model.type_vocab_size = 1
-    c.mesh.data, c.mesh.fsdp = 1, -1  # docs/tpu_choices.md; several slices: one part of data for each
+    c.mesh.data, c.mesh.fsdp = 1, -1  # docs/tpu_choices.md; with several slices, data = their number
     c.num_steps = 500_000
     c.global_batch_size = 8192
     c.eval_batch_size = 256

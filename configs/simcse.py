@@ -1,11 +1,11 @@
-r"""Sentence embeddings from texts without labels: a text is its own match, with other dropout (SimCSE).
+r"""Sentence embeddings from texts without labels: a text's positive is itself under other dropout (SimCSE).
 
     bert-jax finetune --config simcse:sentences.txt --workdir runs/simcse --config.init_from=path/to/bert
 
 The argument is a text file with a text in each line, or a table with the column `text`.
 
-Gao et al. 2021 (arXiv:2104.08821), section 3 and appendix A: a million sentences, batches of 64, a rate of 3e-5 for
-BERT-base, 32 tokens, the vector of [CLS], and a temperature of 0.05.
+Gao et al. 2021 (arXiv:2104.08821), section 3 and appendix A: a million sentences, batches of 64, a learning rate of
+3e-5 for BERT-base, 32 tokens, the vector of [CLS], and a temperature of 0.05.
 """
 
 from ml_collections import ConfigDict

@@ -1,4 +1,4 @@
-r"""Sparse embeddings (SPLADE) from pairs of queries and documents, which start from a masked LM.
+r"""Sparse embeddings (SPLADE), trained from a masked LM on pairs of queries and documents.
 
     bert-jax finetune --config splade:pairs.csv --workdir runs/splade --config.init_from=path/to/bert \
         --config.data.text_column=a --config.data.pair_column=b
@@ -6,7 +6,7 @@ r"""Sparse embeddings (SPLADE) from pairs of queries and documents, which start 
 The argument is a table with a query and a document that answers it in each row. The finished model is a SparseEncoder
 of sentence-transformers.
 
-Formal et al. 2021 (arXiv:2109.10086), section 4: batches of 124, a rate of 2e-5, and in-batch negatives.
+Formal et al. 2021 (arXiv:2109.10086), section 4: batches of 124, a learning rate of 2e-5, and in-batch negatives.
 """
 
 from ml_collections import ConfigDict

@@ -1,14 +1,15 @@
-r"""Sentence embeddings for STS-B from all-MiniLM-L6-v2: cosines as people judge how alike two sentences are.
+r"""Sentence embeddings for STS-B from all-MiniLM-L6-v2: cosines that match human judgements of similarity.
 
     bert-jax finetune --config stsb_embedding:path/to/STS-B --workdir runs/stsb_embedding \
         --config.init_from=path/to/all-MiniLM-L6-v2
 
-The argument is the directory of the data's train.tsv and dev.tsv (from GLUE). The finished model is one that
-sentence-transformers opens.
+The argument is the directory of the data's train.tsv and dev.tsv (from GLUE). sentence-transformers can open the
+finished model.
 
-Spearman's correlation on the dev set is 0.867 before, and 0.894 after one epoch (--config.num_epochs=1) in float32.
+Spearman's correlation on the dev set is 0.867 before training, and 0.894 after one epoch (--config.num_epochs=1) in
+float32.
 
-Reimers and Gurevych 2019 (arXiv:1908.10084), section 4.2: batches of 16 and a rate of 2e-5.
+Reimers and Gurevych 2019 (arXiv:1908.10084), section 4.2: batches of 16 and a learning rate of 2e-5.
 """
 
 from ml_collections import ConfigDict

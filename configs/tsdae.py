@@ -4,8 +4,8 @@ r"""Sentence embeddings from texts without labels: a decoder reconstructs a text
 
 The argument is a text file with a text in each line, or a table with the column `text`.
 
-Wang et al. 2021 (arXiv:2104.06979), section 4: batches of 8, a constant rate of 3e-5, deletion of 0.6 of the tokens,
-and the vector of [CLS].
+Wang et al. 2021 (arXiv:2104.06979), section 4: batches of 8, a constant learning rate of 3e-5, deletion of 60% of
+the tokens, and the vector of [CLS].
 """
 
 from ml_collections import ConfigDict

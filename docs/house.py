@@ -1,4 +1,4 @@
-"""Draw the parts of bert_jax by their imports: `python docs/house.py` writes the picture of ARCHITECTURE.md anew."""
+"""Draw the parts of bert_jax by their imports: `python docs/house.py` rewrites the picture in ARCHITECTURE.md."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ _PICTURE = re.compile(r"(?<=<!-- house -->\n```\n).*?(?=```\n<!-- /house -->)", 
 
 
 def part_of(module: str) -> str:
-    """Return the part of a dotted name: `a task`, `a family`, a folder, or for files of `bert_jax/` itself `basics`."""
+    """Return the part that a module belongs to: `a task`, `a family`, its folder, or `basics` if it has no folder."""
     names = module.split(".")[1:]
     inner = PACKAGE.joinpath(*names[:2])
     is_folder, is_file = (inner / "__init__.py").exists(), inner.with_suffix(".py").exists()
@@ -29,7 +29,7 @@ def imports() -> dict[str, set[str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if module in ("bert_jax", "bert_jax.__main__", "bert_jax.demo"):
-            continue  # the public face and the command line's door
+            continue  # entry points, which import from other parts
         part = part_of(module)
         others = found.setdefault(part, set())
         for name in _imported(path):
@@ -50,7 +50,7 @@ def floors(edges: dict[str, set[str]]) -> list[list[str]]:
     """Return the parts by floor, the lowest first: a part is above all that it imports.
 
     Raises:
-        ValueError: parts import one another in a circle.
+        ValueError: parts import one another in a cycle.
     """
     left, placed, result = dict(edges), set[str](), []
     while left:
@@ -64,7 +64,7 @@ def floors(edges: dict[str, set[str]]) -> list[list[str]]:
 
 
 def picture() -> str:
-    """Return the floors as text, a line each, the highest first."""
+    """Return the floors as text, one line per floor, the highest first."""
     numbered = reversed([*enumerate(floors(imports()))])
     return "".join(f"{number:2}  {', '.join(floor)}\n" for number, floor in numbered)
 

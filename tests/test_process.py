@@ -238,6 +238,6 @@ def test_a_forked_process_is_told_that_jax_would_hang(tmp_path, write_small, cal
     write_small(tmp_path)
     command = [sys.executable, "-c", FORKED, str(tmp_path), call]
     lines = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True).stdout.splitlines()
-    forked = "expected a process of its own, found one forked from a process that runs models"
+    forked = "expected a spawned process, found one forked from a process that runs models"
     assert lines[0].startswith("answered" if call == "tokenizer" else forked)
     assert lines[1] == "(1, 32)"

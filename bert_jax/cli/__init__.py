@@ -24,10 +24,10 @@ from bert_jax.errors import InputError, did_you_mean, one_line, printable
 from bert_jax.process import default_environment, may_have_accelerators
 from bert_jax.tasks import TASKS
 
-# Modules with verbs; those of the tasks come between them.
+# Modules with verbs; the verbs of tasks are listed between them.
 _FIRST = (demo, text, config, train, plan, score)
 _LAST = (serve, models, prune, quantize, export)
-_OUTPUTS = ("out", "report", "destination")  # options of all verbs that name a file or directory to write
+_OUTPUTS = ("out", "report", "destination")  # options, of any verb, that name a file or directory to write
 _NO_PATHS = ("text", "texts", "overrides", "command_line")  # parsed arguments that are never a path
 EXIT_BAD_INPUT = 2
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -35,7 +35,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser with one-line errors; a first argument without a flag is the value of `first_word`."""
+    """An argument parser with one-line errors; a first argument without a flag gets the flag in `first_word`."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         first = self.get_default("first_word")
@@ -51,7 +51,7 @@ def build_parser(used: str | None = None) -> tuple["_Parser", dict[str, "_Parser
     """Return the parser of the whole command line, and a dict from each verb to its parser.
 
     Args:
-        used: the verb whose flags are declared, "" for none; None for all.
+        used: the only verb whose flags are declared, "" for no verb; None = every verb's flags are declared.
     """
     # No abbreviations: a misspelt flag is an error that suggests the right one.
     parser = _Parser(
@@ -71,7 +71,7 @@ def build_parser(used: str | None = None) -> tuple["_Parser", dict[str, "_Parser
 
 
 def _add_verbs_of(task: str, module: str) -> Callable[[Verbs], None]:
-    """Return `add_verbs` of a module of a task. Raises InputError when it cannot be imported."""
+    """Return `add_verbs` of a task's module. Raises InputError when the module cannot be imported."""
     try:
         add_verbs: Callable[[Verbs], None] = importlib.import_module(module).add_verbs
     except Exception as error:
@@ -81,7 +81,7 @@ def _add_verbs_of(task: str, module: str) -> Callable[[Verbs], None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line, and return its exit status: 0 or what the verb returns, 2 for bad input, 130 when
-    interrupted. The process is afterwards as it was before (`process_settings`)."""
+    interrupted. Changed settings of the process are restored (`process_settings`)."""
     argv = list(sys.argv[1:] if argv is None else argv)
     with process_settings():
         return _run(argv)
@@ -110,11 +110,11 @@ def _run(argv: list[str]) -> int:
 
 @contextlib.contextmanager
 def process_settings() -> Iterator[None]:
-    """Set what a command line needs of its process while the block runs; after it the process is as before.
+    """Apply the command line's process-wide settings within the block, and restore the old ones afterwards.
 
-    The TPU's compiler has the stack it needs, and is not loaded on a machine without accelerators; compiled programs
-    are kept for the next process; clients of object stores and hubs neither print nor ask more than is needed; logs of
-    libraries and warnings are fit for a terminal.
+    The TPU compiler gets a larger stack, and is not loaded on a machine without accelerators. Compiled programs are
+    cached for later processes. Clients of object stores and hubs make no needless requests and print no needless
+    messages. Logs and warnings have control characters escaped.
     """
     defaults = {
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # gcsfs would make a gRPC request for the type of each bucket
@@ -164,8 +164,8 @@ def _printable_warnings() -> Iterator[None]:
 class _LogLines(logging.Handler):
     """A logging handler that writes to the current `sys.stderr`.
 
-    It drops what Orbax and its tasks log about a checkpoint that could not be read or written, which is an error of one
-    line here. Where Orbax is loaded, no other library uses asyncio.
+    It drops what Orbax and its asyncio tasks log about a checkpoint that could not be read or written, since the verb
+    reports that in one line. If Orbax is loaded, no other library uses asyncio.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -198,7 +198,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if verb and verb not in verbs:
         raise InputError(f"no verb {verb!r}{did_you_mean(verb, verbs)}")
     args, unknown = parser.parse_known_args(argv)
-    if hasattr(args, "texts"):  # argparse leaves TEXT... unparsed where a flag comes between MODEL and the texts
+    if hasattr(args, "texts"):  # argparse leaves TEXT... unparsed if a flag comes between MODEL and the texts
         args.texts += [word for word in unknown if not word.startswith("-")]
         unknown = [word for word in unknown if word.startswith("-")]
     # The verbs that take a recipe read `--config.a.b=value` from the unparsed arguments.

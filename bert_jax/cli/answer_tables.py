@@ -1,4 +1,4 @@
-"""Write the answers of verbs as Parquet, in columns whose types do not depend on the answers; needs pyarrow."""
+"""Write the answers of verbs as JSON lines, or as Parquet (with pyarrow), whose column types are fixed beforehand."""
 
 import contextlib
 import importlib
@@ -8,7 +8,7 @@ from typing import Any
 from bert_jax.errors import printable_json
 
 _ROWS = 4096  # rows per Parquet row group
-# Name -> type: a name of Arrow's, a dict of fields, or a list of the type of its items.
+# Column -> type: the name of an Arrow type, a dict of a struct's fields, or a list with the type of a list's items.
 AnswerColumns = Mapping[str, Any]
 _Write = Callable[[Mapping[str, Any]], object]
 
@@ -17,18 +17,18 @@ SPAN = {"start": "int64", "end": "int64"}
 
 
 def is_parquet(path: object) -> bool:
-    """Return whether answers are written to a file as Parquet, and not as JSON lines or arrays."""
+    """Return whether a path has the suffix of a Parquet file."""
     return str(path).lower().endswith(".parquet")
 
 
 @contextlib.contextmanager
 def open_answers(path: Any, columns: AnswerColumns) -> Iterator[_Write]:
-    """Open a file of answers, Parquet or JSON lines, and yield a function that writes one of them.
+    """Open a file of answers, Parquet or JSON lines, and yield a function that writes one answer.
 
     The file appears when the block ends, or not at all.
 
     Raises:
-        InputError: it is Parquet and pyarrow is not installed.
+        InputError: the file is Parquet and pyarrow is not installed.
     """
     from bert_jax import storage
 
@@ -69,6 +69,6 @@ def _open_parquet(path: Any, columns: AnswerColumns) -> Iterator[_Write]:
 def _arrow_type(kind: Any, pyarrow: Any) -> Any:
     if isinstance(kind, dict):
         return pyarrow.struct([(name, _arrow_type(field, pyarrow)) for name, field in kind.items()])
-    if isinstance(kind, list):  # list type; a second item is a fixed size
+    if isinstance(kind, list):  # the second item, if any, is the fixed size of a list
         return pyarrow.list_(_arrow_type(kind[0], pyarrow), *kind[1:])
     return pyarrow.type_for_alias(kind)

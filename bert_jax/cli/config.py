@@ -15,7 +15,7 @@ def add_verbs(verbs: Verbs) -> None:
         run_config,
         "list the recipes, or the keys of one recipe",
         "Without RECIPE, lists the recipes that come with bert_jax. With RECIPE, prints each of its keys: the value, "
-        "the task's default where it differs, the meaning, and the allowed values.",
+        "the task's default if that differs, the meaning, and the allowed values.",
         """bert-jax config
            bert-jax config classification
            bert-jax config bert_base optimizer

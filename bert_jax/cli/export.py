@@ -33,9 +33,9 @@ def add_verbs(verbs: Verbs) -> None:
     add("--out", required=True, metavar="DIR", help="a new directory")
     add("--format", required=True, metavar="FORMAT", help=f"one of {', '.join(_FORMATS)}")
     add("--dtype", nargs="+", default=["float32"], metavar="DTYPE",
-        help="dtypes of the format, each in a file of its own (default: float32)")  # fmt: skip
+        help="dtypes of the format; each is written to its own file (default: float32)")  # fmt: skip
     add("--head", metavar="HEAD", help="the head to export (default: the saved one)")
-    add("--no-check", action="store_true", help="do not run the files")
+    add("--no-check", action="store_true", help="do not run the written files and compare their outputs")
     add_calibration(export, "dtype")
 
 

@@ -1,4 +1,4 @@
-"""Connect this process to the other hosts of a run; must come before JAX touches a device."""
+"""Connect this process to the other hosts of a run, before JAX touches a device."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ def join_hosts(*by_hand: Any) -> None:
     """Connect to the other hosts.
 
     Args:
-        by_hand: address of process 0, number of processes, number of this process; none = JAX detects them.
+        by_hand: address of process 0, number of processes, number of this process; without them, JAX detects them.
 
     Raises:
-        InputError: there is no connection.
+        InputError: the connection failed.
     """
     import jax
 
@@ -23,12 +23,12 @@ def join_hosts(*by_hand: Any) -> None:
 
 
 def place_among_hosts() -> tuple[int, int]:
-    """Return the number of this host, from 0, and of all hosts, which JAX detects.
+    """Return the index of this host, from 0, and the number of hosts, both detected by JAX.
 
-    No connection stays: a host that ends early or is lost does not stop the others.
+    The connection is closed again, so that a host that ends early or is lost does not stop the others.
 
     Raises:
-        InputError: there is no connection.
+        InputError: the connection failed.
     """
     import jax
 

@@ -57,7 +57,7 @@ def add_verbs(verbs: Verbs) -> None:
         "--base", metavar="DIR", help="base model of a LoRA adapter (default: the path in adapter_config.json)"
     )
     convert.add_argument(
-        "--task", metavar="TASK", help="task whose adapter to merge, of a Jina Embeddings v3, such as retrieval.query"
+        "--task", metavar="TASK", help="for Jina Embeddings v3: task whose adapter to merge, such as retrieval.query"
     )
     convert.add_argument(
         "--format", default="safetensors", metavar="FORMAT", help="format to write: safetensors (default) or flax"
@@ -65,7 +65,7 @@ def add_verbs(verbs: Verbs) -> None:
     convert.add_argument(
         "--config",
         metavar="CONFIG",
-        help="config of a file of weights: a config.json, its directory, or values such as "
+        help="config for a file of weights: a config.json, its directory, or values such as "
         "num_attention_heads=12,hidden_act=gelu,layer_norm_eps=1e-12 (default: the config.json beside the file)",
     )
     convert.add_argument(
@@ -104,7 +104,7 @@ def run_inspect(args: argparse.Namespace) -> None:
 
 
 def _place(part: str) -> tuple[int, str]:
-    """Return the sort key of a part: embeddings, encoder, pooler, then the heads by name."""
+    """Return the sort key of a model's part: embeddings, encoder, pooler, then the heads by name."""
     trunk = ("embeddings", "encoder", "pooler")
     return (trunk.index(part) if part in trunk else len(trunk), part)
 
@@ -172,7 +172,7 @@ def run_convert(args: argparse.Namespace) -> None:
 
 
 def _config(text: str | None) -> Any:
-    """Return the value of `--config`: a path as it is, and `key=value,...` as a dict."""
+    """Return the value of `--config`: a path unchanged, or `key=value,...` as a dict."""
     from bert_jax import storage
     from bert_jax.errors import InputError
 

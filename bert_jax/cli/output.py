@@ -1,4 +1,4 @@
-"""Print to stdout and stderr: JSON lines with the exact text, text and tables with control characters escaped."""
+"""Print to stdout and stderr: JSON keeps the exact text, text and tables have control characters escaped."""
 
 import functools
 import json
@@ -13,8 +13,8 @@ from bert_jax.errors import MAX_MESSAGE, printable, printable_json, printable_li
 if TYPE_CHECKING:
     from rich.console import Console
 
-_FILE_WIDTH = 80  # columns of a table that is not printed on a terminal, as rich assumes
-_NAMES_A_LINE = 300  # characters in a line of names
+_FILE_WIDTH = 80  # width in characters that rich assumes if the output is not a terminal
+_NAMES_A_LINE = 300  # maximum characters in a line of names
 
 
 def say(text: str) -> None:
@@ -28,15 +28,15 @@ def complain(text: str) -> None:
 
 
 def print_exception(*error: Any) -> None:
-    """Print the traceback of an error on stderr, as `sys.excepthook` does, but fit for a terminal."""
+    """Print the traceback of an error on stderr, as `sys.excepthook` does, with control characters escaped."""
     complain("".join(traceback.format_exception(*error)).rstrip())
 
 
 def print_unraisable(unraisable: Any) -> None:
     """Print an error that no caller can catch, as `sys.unraisablehook` does, unless the command reports it itself.
 
-    It reports a signal, which may raise within a callback of the garbage collector, and a checkpoint that could not be
-    read or written, which leaves TensorStore's unfinished tasks.
+    The command reports signals, which may raise within a callback of the garbage collector, and checkpoints that could
+    not be read or written, which leave unfinished tasks of TensorStore.
     """
     error = unraisable.exc_value
     if not isinstance(error, KeyboardInterrupt | SystemExit) and str(error) != "Event loop is closed":
@@ -56,7 +56,7 @@ def say_names(what: str, names: Iterable[str]) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print an object as one line of JSON, in which control characters are JSON's escapes."""
+    """Print an object as one line of JSON, with control characters as JSON escapes."""
     print(printable_json(value))
 
 
@@ -92,7 +92,7 @@ def _drawn(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Draw a table as rich does without styles, but 40 times as fast, which matters for many texts.
 
     Returns:
-        The lines, or "" for a table that is wider than _FILE_WIDTH, or has a cell with tabs or several lines.
+        The lines, or "" if the table is wider than _FILE_WIDTH, or a cell has tabs or several lines.
     """
     from rich.cells import cell_len
 
@@ -111,7 +111,7 @@ def _drawn(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _borders(widths: tuple[int, ...]) -> tuple[str, str, str]:
-    """Draw the lines above a table, below the names of its columns, and below it."""
+    """Return the lines above a table, below its column names, and below the table."""
     thick, thin = ["━" * (width + 2) for width in widths], ["─" * (width + 2) for width in widths]
     return f"┏{'┳'.join(thick)}┓", f"┡{'╇'.join(thick)}┩", f"└{'┴'.join(thin)}┘"
 

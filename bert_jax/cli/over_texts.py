@@ -1,4 +1,4 @@
-"""Verbs that run a pipeline over texts: the arguments that they share, and the texts with the pipeline's answers."""
+"""Shared by verbs that run a pipeline over texts: their arguments, and the loop over texts and answers."""
 
 import argparse
 import copy
@@ -12,7 +12,7 @@ from bert_jax.cli.output import complain, print_json
 from bert_jax.cli.verbs import add_batching, add_dtype
 from bert_jax.errors import InputError, TextError
 
-TEXTS_AT_ONCE = 4096  # texts that one call of a pipeline takes
+TEXTS_AT_ONCE = 4096  # number of texts in one call of a pipeline
 
 
 def add_text_flags(parser: Any, what: str = "text") -> None:
@@ -35,10 +35,10 @@ def run_over_texts(
     """Run a verb over its texts, or over the texts of each file of --shards, and return the exit status.
 
     Args:
-        args: the arguments of `add_text_flags`, and of `shards.add_answer_files` or like it.
-        verb: prints an answer for each text, or calls `args.emit` with it.
-        columns: name -> type of the answers in a Parquet file; None = the verb writes its files, `args.out`, itself.
-        suffix: returns the suffix of the files of answers where --format is not given.
+        args: the arguments of `add_text_flags`, and of `shards.add_answer_files` or a similar function.
+        verb: function that prints an answer for each text, or calls `args.emit` with it.
+        columns: column -> type in a Parquet file of answers; None = the verb itself writes the file `args.out`.
+        suffix: function that returns the suffix of answer files if --format is not given.
     """
     if args.shards and (args.texts or args.file):
         raise InputError("--shards: expected neither texts nor --file, found both")
@@ -62,7 +62,7 @@ def run_over_texts(
 
 
 def open_pipeline(args: argparse.Namespace, task: str) -> Any:
-    """Return the pipeline of the verb, which is opened once."""
+    """Return the pipeline of the verb; it is opened on the first call."""
     if args.pipe is None:
         from bert_jax.inference import pipeline
 
@@ -98,7 +98,7 @@ def answers_of(
 def _answered(
     texts: stream.Texts, chunk: list[tuple[str, str]], predict: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield texts with their answers; texts that the model refuses go to `texts.skip`."""
+    """Yield texts with their answers; texts that the model rejects go to `texts.skip`."""
     while chunk:
         chunk_texts = [text for _, text in chunk]
         try:

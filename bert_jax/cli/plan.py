@@ -1,4 +1,4 @@
-"""The verb `plan`: predict memory, time and collectives of a recipe on a TPU slice, without the slice."""
+"""The verb `plan`: predict memory, time and collectives of a recipe on a TPU slice, without access to one."""
 
 import argparse
 import collections
@@ -54,8 +54,8 @@ def add_verbs(verbs: Verbs) -> None:
         help="find the largest batch that fits, for each mesh and each setting of remat (rematerialisation)",
     )
     plan.add_argument("--batch-size", type=int, metavar="N",
-        help="for --forward, texts in a batch over all devices (default: 256)")  # fmt: skip
-    plan.add_argument("--length", type=int, metavar="N", help="for --forward, tokens per text (default: 128)")
+        help="for --forward: texts per batch, over all devices (default: 256)")  # fmt: skip
+    plan.add_argument("--length", type=int, metavar="N", help="for --forward: tokens per text (default: 128)")
     plan.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     plan.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe: --config.seed=1")
     plan.set_defaults(overrides=[])
@@ -66,7 +66,7 @@ def run_plan(args: argparse.Namespace) -> int:
     import jax
 
     before = jax.config.values["jax_platforms"]
-    jax.config.update("jax_platforms", "cpu")  # compiling needs no device, and a run here may hold them
+    jax.config.update("jax_platforms", "cpu")  # compiling needs no device, and a training run may hold them all
     try:
         return _plan(args)
     finally:
@@ -102,7 +102,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def plan_as_json(plan: "Plan") -> dict[str, Any]:
-    """Return the plan as values that JSON can hold; bytes are per device, FLOPs are over all devices."""
+    """Return the plan as values for JSON; bytes are per device, FLOPs are over all devices."""
     from bert_jax.planning.advice import advise
 
     return {
@@ -132,7 +132,7 @@ def _stage_json(stage: "StagePlan") -> dict[str, Any]:
 
 
 def _by_kind(stage: "StagePlan") -> dict[tuple[str, tuple[str, ...], bool, bool], dict[str, float]]:
-    """Sum the collectives of a stage by (kind, axes, hidden, between slices), the most bytes first.
+    """Sum the collectives of a stage by (kind, axes, hidden, between slices), sorted by bytes, the largest first.
 
     Returns:
         For each key `count` (collectives in the program), `runs` (in a step) and `wire_bytes` (sent by a device).
@@ -164,12 +164,12 @@ def _print_tables(config: str, plan: "Plan") -> None:
         column.justify = "right"
     per_device = plan.mesh["data"] * plan.mesh["fsdp"]
     rows: dict[str, Any] = {
-        "sequences a device": lambda s: f"{s.batch_size / per_device:,.5g}",
+        "sequences per device": lambda s: f"{s.batch_size / per_device:,.5g}",
         "parameters and optimizer": lambda s: f"{s.state_bytes / gib:.2f} GiB",
         f"peak memory, of {topology.chip.hbm_gib:g} GiB": lambda s: (
             f"{s.peak_bytes / gib:.2f} GiB" + ("" if s.fits else " DOES NOT FIT")
         ),
-        "model FLOPs a step": lambda s: f"{s.model_flops:.3g}",
+        "model FLOPs per step": lambda s: f"{s.model_flops:.3g}",
         "at least: compute": lambda s: _ms(s.seconds and s.seconds.compute),
         "at least: memory": lambda s: _ms(s.seconds and s.seconds.memory),
         "interconnect, hidden": lambda s: _ms(s.seconds and s.seconds.hidden),
@@ -187,7 +187,7 @@ def _print_tables(config: str, plan: "Plan") -> None:
 
     for stage in plan.stages:
         if by_kind := _by_kind(stage):
-            collectives = Table("collective", "over", "", "in the program", "runs a step", "MB sent a device",
+            collectives = Table("collective", "over", "", "in the program", "runs per step", "MB per device",
                                 title=f"{stage.batch_size:,} x {stage.length}", title_justify="left")  # fmt: skip
             for (kind, axes, hidden, network), numbers in by_kind.items():
                 collectives.add_row(
@@ -210,7 +210,7 @@ def _print_tables(config: str, plan: "Plan") -> None:
 
 
 def _show_found(plans: "list[FoundPlan]", topology: "Slice", as_one_object: bool) -> int:
-    """Print the largest batches, the fastest first; return 1 when nothing fits."""
+    """Print the largest batch that fits for each mesh and remat setting, the fastest first; return 1 for none."""
     fitting = sorted((f for f in plans if f.fits), key=lambda f: -f.fits.tokens_per_second if f.fits else 0)
     if as_one_object:
         trials = [
@@ -222,9 +222,9 @@ def _show_found(plans: "list[FoundPlan]", topology: "Slice", as_one_object: bool
     from rich.table import Table
 
     screen = console()
-    title = f"the largest batches on {topology.num_slices} x {topology.name}, by tokens a second at the roofline"
+    title = f"the largest batches on {topology.num_slices} x {topology.name}, by tokens per second at the roofline"
     table = Table("mesh", "remat", title=title, title_justify="left")
-    for column in ("sequences a device", "a step", "peak GiB", "ms", "MFU", "tokens/s", "twice as many need"):
+    for column in ("sequences per device", "per step", "peak GiB", "ms", "MFU", "tokens/s", "twice as many need"):
         table.add_column(column, justify="right")
     for f in fitting:
         trial = f.fits

@@ -14,13 +14,13 @@ EXIT_NONE_FITS = 1
 
 
 def show_forward(args: argparse.Namespace, say: Callable[[str], None]) -> int:
-    """Print the roofline of forward passes of a model; return 1 when none fits."""
+    """Print the roofline of a model's forward passes; return 1 when none fits in memory."""
     from bert_jax.planning.forward import plan_forward
     from bert_jax.planning.slices import find_slice
 
     if args.search or args.overrides:
         option = "--search" if args.search else args.overrides[0]
-        raise InputError(f"--forward: expected no options of recipes with it, found {option}")
+        raise InputError(f"--forward: expected no recipe options, found {option}")
     config, head = _model(args.forward)
     topology = find_slice(args.topology, args.slices)
     batch_size = 256 if args.batch_size is None else args.batch_size

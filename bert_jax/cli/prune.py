@@ -48,8 +48,8 @@ def add_verbs(verbs: Verbs) -> None:
     add("--vocabulary", nargs="+", default=[], metavar="CORPUS",
         help="keep the pieces that these corpora use, and drop the others; corpora as for `prepare`")  # fmt: skip
     add("--data", default="", metavar="FILE",
-        help="data from which importance is computed: labelled data of the model's task, with the columns of its "
-        "training, or a corpus for a masked-LM model")  # fmt: skip
+        help="data from which importance is computed: labelled data of the model's task, with the same columns as its "
+        "training data, or a corpus for a masked-LM model")  # fmt: skip
     add("--examples", type=int, default=256, metavar="N", help="examples used for importance (default: 256)")
     add("--json", action="store_true", help="print one JSON object instead of a table")
     recovery = parser.add_argument_group("recovery training")
@@ -58,7 +58,7 @@ def add_verbs(verbs: Verbs) -> None:
     recovery.add_argument("--workdir", default="", metavar="DIR", help="work directory of the rounds; local or gs://")
     recovery.add_argument("--rounds", type=int, default=1, metavar="N",
         help="number of rounds of pruning and training (default: 1)")  # fmt: skip
-    # Declared only to be shown by --help, as in `finetune`.
+    # Declared only so that --help shows it, as in `finetune`.
     recovery.add_argument("--config.KEY", dest="_", metavar="VALUE", help="change a value of the recipe")
     recovery.add_argument("--quiet", action="store_true", help="show no progress bar")
     parser.set_defaults(overrides=[], distributed=False, coordinator=None)
@@ -105,7 +105,7 @@ def _with_recovery(args: argparse.Namespace, pruning: "Pruning") -> None:
 
 
 def _report(args: argparse.Namespace, model: Any, scores: dict[str, float]) -> None:
-    """Print the figures of the model before and after, and whether transformers can open the new one."""
+    """Print size and speed of the model before and after pruning, and whether transformers can open the new one."""
     from bert_jax.compression.figures import figures_of
     from bert_jax.compression.pruning import NOT_IN_TRANSFORMERS, open_for_pruning
 

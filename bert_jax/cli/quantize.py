@@ -31,19 +31,20 @@ def add_verbs(verbs: Verbs) -> None:
     add("--out", required=True, metavar="DIR", help="a new directory")
     add("--mode", required=True, metavar="MODE", help=f"one of {', '.join(MODES)}")
     add("--keep", nargs="+", default=[], metavar="PATTERN",
-        help="patterns, with * and ?, of paths of parameters that stay float32, in addition to the default patterns: "
+        help="paths of parameters to keep in float32, as patterns with * and ?, in addition to the default patterns: "
         + " ".join(KEEP))  # fmt: skip
-    add("--no-default-keep", action="store_true", help="keep only LayerNorms, biases and the patterns of --keep")
+    add("--no-default-keep", action="store_true",
+        help="keep only LayerNorms, biases and the patterns of --keep in float32")  # fmt: skip
     add("--group-size", type=int, default=GROUP_SIZE, metavar="N",
-        help="for mode int4, inputs of a dense layer that share a scale (default: %(default)s)")  # fmt: skip
+        help="for mode int4: number of inputs of a dense layer that share a scale (default: %(default)s)")  # fmt: skip
     add_calibration(quantize, "mode")
 
 
 def add_calibration(parser: argparse.ArgumentParser, option: str) -> None:
-    """Declare the flags of `calibration_texts`, which int8_static of `--mode` or `--dtype` needs."""
+    """Declare the calibration flags, for int8_static; `option` is the verb's flag for it, `mode` or `dtype`."""
     add = parser.add_argument
     add("--calibration", metavar="FILE",
-        help=f"for {option} int8_static, file of texts like those to predict: one per line, or a table; may be "
+        help=f"for {option} int8_static: file of texts like those to predict, one per line, or a table; may be "
         "compressed")  # fmt: skip
     add("--text-column", default="", metavar="NAME",
         help="column of the texts; required if FILE is a table: .tsv, .csv, .jsonl or tfds:NAME")  # fmt: skip
@@ -52,7 +53,7 @@ def add_calibration(parser: argparse.ArgumentParser, option: str) -> None:
 
 
 def check_calibration(args: argparse.Namespace, option: str, chosen: Sequence[str]) -> None:
-    """Raise InputError when `--calibration` is missing, or not needed, or has an invalid number of rows."""
+    """Raise InputError when `--calibration` is missing or not needed, or the number of its rows is invalid."""
     static = any(MODES[name].inputs == "static" for name in chosen if name in MODES)
     if static and args.calibration is None:
         raise InputError(f"--calibration: expected a file of texts, as {option} int8_static needs, found none")
@@ -86,7 +87,7 @@ def run_quantize(args: argparse.Namespace) -> None:
         ("MB now", f"{after:,.1f} ({before / after:.2f} times smaller)"),
     ]
     if done.calibrated:
-        rows.append(("texts of calibration", f"{done.calibrated:,}"))
+        rows.append(("calibration texts", f"{done.calibrated:,}"))
     print_table(f"{args.out}: {args.mode}", ("", ""), rows)
     complain("transformers cannot open this directory; `bert-jax convert` writes it back as float32")
     say(f"{args.out}: {MODES[args.mode].says}")

@@ -40,7 +40,7 @@ def ranking_pipeline(args: argparse.Namespace, task: str, device: str | None = N
 
 
 def print_ranking(args: argparse.Namespace, query: str, answers: list[dict[str, Any]]) -> None:
-    """Print the texts that were found for a query, the best first."""
+    """Print the texts that were found for a query, best first."""
     if args.json:
         from bert_jax.inference.scoring import short
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _RUNNER = ParameterFlags("bert_jax.evaluation.model_runner.open_runner", "batch_size", "max_seq_length", "dtype")
-_COMMON = ("batch_size", "max_seq_length", "dtype", "onnx")  # options that the models of all tasks have
+_COMMON = ("batch_size", "max_seq_length", "dtype", "onnx")  # options that apply to models of all tasks
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -68,7 +68,7 @@ def add_verbs(verbs: Verbs) -> None:
         required=True,
         metavar="FILE",
         help="file to write: .jsonl, .tsv, .csv or .parquet; .conll and .conllu for taggers; .json for question "
-        "answering; with --shards the directory of such files; .csv and .tsv have an apostrophe before texts that a "
+        "answering; with --shards: directory of such files; .csv and .tsv get an apostrophe before texts that a "
         "spreadsheet would run as formulas, .jsonl has the exact text",
     )
     predict.add_argument("--format", choices=("jsonl", "tsv", "csv", "parquet", "conll", "conllu", "json"),
@@ -118,12 +118,12 @@ def _add_shared(parser: argparse.ArgumentParser, needs_data: bool) -> None:
     add("--no-header", action="store_true", help="the table has no header; columns are named by their number, from 0")
     _RUNNER.declare(parser)
     add("--onnx", metavar="FILE",
-        help="ONNX file of the model by `bert-jax export`, to be run by onnxruntime in place of JAX")  # fmt: skip
+        help="ONNX file of the model, written by `bert-jax export`; onnxruntime runs it in place of JAX")  # fmt: skip
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--strict", action="store_const", dest="invalid_rows", const="strict", default="strict",
         help="if there are invalid rows, exit with an error that names the first and counts all (default)")  # fmt: skip
     rules.add_argument("--skip", action="store_const", dest="invalid_rows", const="skip",
-        help="skip invalid rows: name and count them; `predict` writes empty predictions for them")  # fmt: skip
+        help="skip invalid rows, but name and count them; `predict` writes empty predictions for them")  # fmt: skip
     if isinstance(parser, UnusedParser):
         return
     groups: dict[str, Any] = {}
@@ -145,7 +145,7 @@ def _task_options() -> dict[str, dict[str, Parameter]]:
 
 
 def _parameters(evaluator: Reference) -> dict[str, Parameter]:
-    """Return the parameters of an evaluator; none for one in a script or notebook, whose source has no module name."""
+    """Return the parameters of an evaluator; none if it is defined in a script or notebook (no module name)."""
     name = full_name(evaluator)
     return {} if name.startswith("__main__.") else parameters(name)
 
@@ -183,7 +183,7 @@ def run_predict(args: argparse.Namespace) -> int:
     if bool(args.data) == bool(args.shards):
         raise InputError(f"expected --data FILE or --shards FILES, found {'both' if args.data else 'none'}")
     if args.format and not args.shards:
-        raise InputError("--format: expected --shards too, found none; without, the suffix of --out is the format")
+        raise InputError("--format: expected --shards too, found none; without it, the suffix of --out is the format")
     if not shards.is_over_shards(args):
         count = evaluation.predict(args.model, args.data, args.out, _columns(args), **_evaluator_options(args))
         say(f"{args.out}: {count:,} rows")
@@ -213,7 +213,7 @@ def _columns(args: argparse.Namespace, label: str = "", separator: str = "") -> 
 
 
 def _evaluator_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options for the model's evaluator. Raises InputError where one is for a model of another task."""
+    """Return the options for the model's evaluator. Raises InputError if an option is for models of another task."""
     from bert_jax import evaluation
 
     check_counts(args, "batch_size")

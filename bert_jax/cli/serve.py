@@ -1,4 +1,4 @@
-"""The verb `serve`: models behind HTTP."""
+"""The verb `serve`: serve models over HTTP."""
 
 import argparse
 import gc
@@ -11,7 +11,7 @@ from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
 
 _KEY = "BERT_JAX_API_KEY"
-# Seconds that a thread keeps the interpreter while others wait for it. An answer passes through half a dozen threads.
+# Seconds that a thread keeps the interpreter lock while others wait for it. An answer passes through several threads.
 _SWITCH_INTERVAL = 0.0005
 _SETTINGS = ParameterFlags(
     "bert_jax.serving.settings.ServerSettings",
@@ -35,24 +35,25 @@ def add_verbs(verbs: Verbs) -> None:
            bert-jax serve path/to/all-MiniLM-L6-v2 path/to/cross-encoder --name embedder --name reranker --port 8000""",
     )
     add = parser.add_argument
-    add("models", metavar="MODEL", nargs="+", help="a model directory; requests name it by its last part")
+    add("models", metavar="MODEL", nargs="+", help="a model directory; in requests, its last part is the model's name")
     add("--name", action="append", default=[], metavar="NAME", help="name of a model; once per MODEL, in order")
     add("--allowed-hosts", type=_split, default=(), metavar="HOST,...",
-        help="hosts of requests, beside localhost and --host; *.a.com = all below a.com, *: any")  # fmt: skip
+        help="hosts that requests may name, besides localhost and --host; *.a.com = all below a.com, "
+        "* = any")  # fmt: skip
     add("--allowed-origins", type=_split, default=(), metavar="ORIGIN,...",
-        help="origins of other sites whose pages may send requests, as https://example.com")  # fmt: skip
+        help="origins of other sites whose pages may send requests, such as https://example.com")  # fmt: skip
     add("--task", choices=("embed", "classify", "fill-mask", "tag"),
-        help="task of the models (default: by the head of each)")  # fmt: skip
+        help="task of the models (default: the task of each model's head)")  # fmt: skip
     add("--backend", choices=("jax", "onnxruntime"), default="jax",
-        help="jax, or onnxruntime with the ONNX file of the directory (default: %(default)s)")  # fmt: skip
+        help="jax, or onnxruntime with the ONNX file in MODEL (default: %(default)s)")  # fmt: skip
     add("--onnx-file", default="onnx/model.onnx", metavar="FILE",
-        help="ONNX file of --backend onnxruntime, in the directory (default: %(default)s)")  # fmt: skip
+        help="for --backend onnxruntime: ONNX file, relative to MODEL (default: %(default)s)")  # fmt: skip
     add("--api-key", metavar="KEY", help=f"require Authorization: Bearer KEY (default: ${_KEY}, or none)")
     add("--batch-tokens", type=int, metavar="N", help="tokens in a batch (default: chosen for the device)")
     add("--batch-invariant", action="store_true",
         help="make answers bitwise independent of other requests; one text takes as long as a batch")  # fmt: skip
     _SETTINGS.declare(parser)
-    add("--quiet", action="store_true", help="log no line per request")
+    add("--quiet", action="store_true", help="do not log requests")
     add_dtype(parser)
 
 
@@ -67,7 +68,7 @@ def run_serve(args: argparse.Namespace) -> None:
         from bert_jax.serving.server import serve
     except ImportError as error:
         raise InputError(
-            f"serve: expected the packages of its extra, found no {error.name}: {how_to_install('serve')}"
+            f"serve: expected the packages of the extra serve, found no {error.name}: {how_to_install('serve')}"
         ) from None
     from bert_jax.serving.models import model_names, open_jax_model
     from bert_jax.serving.settings import ServerSettings
@@ -85,7 +86,7 @@ def run_serve(args: argparse.Namespace) -> None:
             models.append(open_jax_model(path, name, task, args.dtype, *batching))
         else:
             models.append(open_onnx_model(path, name, args.onnx_file, task, *batching))
-    # The collector would visit all that was imported, which takes 0.2 s, in the middle of a request.
+    # Otherwise the garbage collector would visit all imported objects during a request, which takes 0.2 s.
     gc.collect()
     gc.freeze()
     before = sys.getswitchinterval()

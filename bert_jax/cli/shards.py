@@ -1,7 +1,7 @@
 """Run a verb over many files: the answers for each become a file of the same name in a directory.
 
-A file of answers appears whole or not at all, and what is there is not computed again. So a killed command is repeated
-as it was. Several processes share the files by number, and need no connection.
+An answer file is written whole or not at all, and existing ones are not computed again. So a killed command is resumed
+by repeating it. Several processes divide the files by number and need no connection.
 """
 
 import argparse
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from bert_jax import storage
 
 _SETTINGS = "shards.json"  # file in the output directory that records the options of the verb
-# Arguments that do not change the answers, or are recorded apart.
+# Arguments that are not recorded, since they do not change the answers or are recorded in another form.
 _FREE = frozenset(("verb", "run", "command_line", "shards", "out", "num_processes", "process_id", "skip",
                    "distributed", "invalid_rows", "texts", "file", "data", "json",
                    "pipe", "counted"))  # fmt: skip
 
 
 class ShardFiles(NamedTuple):
-    """A file of inputs, and the file of its answers."""
+    """A file of inputs, and the file for its answers."""
 
     source: "storage.Path"
     out: "storage.Path"
 
 
 def add_shards(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare `--shards` and how several processes share the files."""
-    many = parser.add_argument_group("many files (the same command again resumes; --out is a directory)")
+    """Declare `--shards` and the flags by which several processes share the files."""
+    many = parser.add_argument_group("many files (repeat the command to resume; --out is a directory)")
     many.add_argument("--shards", nargs="+", metavar="FILE",
         help=f"files, folders or patterns of {what}; the answers for each become a file of the same name in "
         "--out")  # fmt: skip
@@ -55,17 +55,17 @@ def add_answer_files(parser: argparse.ArgumentParser) -> None:
 
 
 def is_over_shards(args: argparse.Namespace, *options: str) -> bool:
-    """Return whether `--shards` is given; with `--distributed`, find the number of this process and of all first.
+    """Return whether `--shards` is given; with `--distributed`, first set the process id and the number of processes.
 
-    It must come before JAX touches a device.
+    Call it before JAX touches a device.
 
     Args:
         args: the arguments of `add_shards`.
         options: options that need `--shards`.
 
     Raises:
-        InputError: one of them is given without it; `--distributed` without it or beside the numbers; or the hosts
-            cannot be found.
+        InputError: an option or `--distributed` lacks `--shards`; `--distributed` comes with `--num-processes` or
+            `--process-id`; or the hosts cannot be found.
     """
     for option in options:
         if getattr(args, option) and not args.shards:
@@ -78,15 +78,15 @@ def is_over_shards(args: argparse.Namespace, *options: str) -> bool:
 
 
 def over_shards(args: argparse.Namespace, suffix: str, answer: Callable[[ShardFiles], int]) -> int:
-    """Call `answer` for each of this process's files whose answers are not there yet, and return the exit status.
+    """Call `answer` for each of this process's files that have no answers yet, and return the exit status.
 
     Args:
-        args: the arguments of `add_shards`, with `out`; and `skip`, whether files that cannot be read are left out.
-        suffix: suffix of the files of answers.
-        answer: reads a source, writes its answers, and returns their number.
+        args: the arguments of `add_shards`, with `out` and with `skip`, whether to skip files that cannot be read.
+        suffix: suffix of the answer files.
+        answer: function that reads a source, writes its answers, and returns their number.
 
     Raises:
-        InputError: the files, the directory or the settings do not fit; or, unless `skip`, a file cannot be read.
+        InputError: the files, the directory or the settings are invalid; or, without `skip`, a file cannot be read.
     """
     if not args.out:
         raise InputError("--out: expected a directory with --shards, found none")
@@ -117,7 +117,7 @@ def over_shards(args: argparse.Namespace, suffix: str, answer: Callable[[ShardFi
             done(count)
     say(f"{args.out}: {len(share) - failed:,} of {len(shards):,} files, {rows:,} answers in this run")
     if failed:
-        complain(f"bert-jax: {failed:,} files have no answers; the same command tries them again")
+        complain(f"bert-jax: {failed:,} files have no answers; repeat the command to try them again")
     return int(failed > 0)
 
 
@@ -149,7 +149,7 @@ def _common_folder(files: Sequence["storage.Path"]) -> str:
 
 
 def _named(sources: Sequence["storage.Path"], root: str, folder: "storage.Path", suffix: str) -> list[ShardFiles]:
-    """Pair each source with its file of answers: the path relative to `root`, inside `folder`."""
+    """Pair each source with its answer file, which has the same path in `folder` as the source in `root`."""
     from bert_jax import storage
 
     shards: dict[str, ShardFiles] = {}
@@ -168,12 +168,12 @@ def _named(sources: Sequence["storage.Path"], root: str, folder: "storage.Path",
 def _check_settings(
     args: argparse.Namespace, folder: "storage.Path", root: str, shards: Sequence[ShardFiles], written: set[str]
 ) -> None:
-    """Write the settings into the directory of answers, or compare them with those of the run that began it."""
+    """Write the settings into the directory of answers, or compare them with those of an earlier run there."""
     from bert_jax import storage
 
     for shard in shards:
         if folder in shard.source.parents:
-            raise InputError(f"--out: expected another directory than that of {shard.source}, found {args.out}")
+            raise InputError(f"--out: expected a directory other than that of {shard.source}, found {args.out}")
     settings = {name: value for name, value in vars(args).items() if name not in _FREE and not callable(value)}
     settings = json.loads(json.dumps(settings | {"folder of the files": root}, default=str))
     path = folder / _SETTINGS
@@ -195,7 +195,7 @@ def _check_settings(
 
 
 def _written(folder: "storage.Path") -> set[str]:
-    """Return the files of a directory that may not exist; remove unfinished files of killed processes."""
+    """Return the finished files in a directory, which may not exist; remove unfinished ones of killed processes."""
     from bert_jax import storage
 
     shards = set()
@@ -209,7 +209,7 @@ def _written(folder: "storage.Path") -> set[str]:
 
 @contextlib.contextmanager
 def _progress(files: int, done: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that is called with the number of answers of each finished file; shown on a terminal."""
+    """Show progress on a terminal; yield a function to call with the number of answers of each finished file."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return

@@ -1,6 +1,6 @@
-"""Flags from the function that a verb calls: its source says their types, defaults, choices and meanings.
+"""Make a verb's flags from the source of the function that it calls: types, defaults, choices and meanings.
 
-The source is parsed and not imported, so that the help of a verb does not wait for JAX.
+The source is parsed, not imported, so that the help of a verb does not wait for JAX.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-# Annotation -> type and metavar of a flag; argparse makes a metavar of None from the flag.
+# Annotation -> type and metavar of a flag; None = argparse derives the metavar from the flag.
 _TYPES: dict[str, tuple[Callable[[str], Any], str | None]] = {
     "str": (str, None),
     "int": (int, "N"),
@@ -37,7 +37,7 @@ class Parameter(NamedTuple):
     """A parameter of a function, or a field of a dataclass.
 
     Attributes:
-        type: str, int, float, bool, or the function that reads a list of names; None may be a value too.
+        type: str, int, float, bool, or a function that parses a list of names; the value may also be None.
         metavar: the word for a value in help; None = the name of the flag.
         choices: the values of a `Literal`; None = any value of the type.
         default: the default.
@@ -59,7 +59,7 @@ class ParameterFlags:
 
         Args:
             function: `package.module.function`, `package.module.Class.method`, or a dataclass.
-            names: parameters whose flags have their names.
+            names: parameters whose flags have the same name.
             unset: whether a flag that is not given is None, instead of the parameter's default.
             renamed: name of a flag -> its parameter.
         """
@@ -77,7 +77,7 @@ class ParameterFlags:
             add_flag(parser, name, known[parameter], self._unset)
 
     def values(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Return the parameters with the values of their flags, without those that are None."""
+        """Return parameter -> value of its flag, without flags that are None."""
         values = {parameter: getattr(args, name) for name, parameter in self._parameter_of.items()}
         return {parameter: value for parameter, value in values.items() if value is not None}
 
@@ -92,7 +92,7 @@ def flag_of(name: str) -> str:
 
 
 def add_flag(parser: Any, name: str, parameter: Parameter, unset: bool) -> None:
-    """Declare the flag of a parameter; `unset`: as of `ParameterFlags`."""
+    """Declare the flag of a parameter; `unset` means the same as in `ParameterFlags`."""
     flag = flag_of(name)
     default = None if unset else parameter.default
     if parameter.type is bool:
@@ -104,7 +104,7 @@ def add_flag(parser: Any, name: str, parameter: Parameter, unset: bool) -> None:
 
 
 def help_of(parameter: Parameter) -> str:
-    """Return the help of a flag: its meaning, without None, "" and (), which a command line cannot express."""
+    """Return the help of a flag: its meaning and default; for None, "" or (), what the docstring says they mean."""
     text, default = parameter.meaning.removeprefix("whether to ").rstrip("."), parameter.default
     if parameter.type is float and default is not None:
         default = f"{default:g}"
@@ -120,8 +120,8 @@ def parameters(function: str) -> dict[str, Parameter]:
     """Return the parameters of a function that have a default and a type that one command-line word can express.
 
     Args:
-        function: `package.module.function`, `package.module.Class.method`, a dataclass, whose fields are returned, or
-            another class: the parameters of its constructor, and of those of its bases to which it passes others on.
+        function: `package.module.function`, `package.module.Class.method`, a dataclass (for its fields), or another
+            class (for the parameters of its constructor and, if that takes `**options`, of its bases' constructors).
 
     Raises:
         ModuleNotFoundError: there is no such module.
@@ -136,14 +136,14 @@ def parameters(function: str) -> dict[str, Parameter]:
         meanings = _meanings(docstring)
         for name, annotation, default in _declared(signature):
             kind = _type(inner.resolved(annotation))
-            with contextlib.suppress(NameError):  # skip defaults that are computed
+            with contextlib.suppress(NameError):  # skip parameters with computed defaults
                 if kind is not None and name not in result:
                     result[name] = Parameter(*kind, inner.constant(default), meanings.get(name, ""))
     return result
 
 
 def _signatures(module: "_Module", node: Any) -> Iterator[tuple["_Module", Any, str]]:
-    """Yield the function, the dataclass or the constructors of the class, with their modules and docstrings."""
+    """Yield (module, node, docstring) of the function, the dataclass, or each constructor of the class."""
     has_fields = isinstance(node, ast.ClassDef) and any(
         word in ast.unparse(each)
         for each in (*node.decorator_list, *node.bases)
@@ -172,7 +172,7 @@ class _Module:
         self._values = {ast.unparse(each.targets[0]): each.value for each in self._body if isinstance(each, ast.Assign)}
 
     def defined(self, names: list[str]) -> Any:
-        """Return the class or function of a name, or of one in a class; None where the module does not define it."""
+        """Return a class or function by name, or `[class, member]`; None if the module does not define it."""
         definition: Any = None
         for name in names:
             children = self._body if definition is None else definition.body
@@ -182,7 +182,7 @@ class _Module:
         return definition
 
     def imported(self, name: str) -> tuple["_Module", list[str]]:
-        """Return the module that a name comes from, and the name there: this module, if it is not imported."""
+        """Return the module that defines a name, and the name there; this module if the name is not imported."""
         for line in (each for each in self._body if isinstance(each, ast.ImportFrom)):
             for alias in line.names:
                 if (alias.asname or alias.name) == name:
@@ -192,14 +192,14 @@ class _Module:
         return self, [name]
 
     def resolved(self, expression: ast.expr) -> ast.expr:
-        """Return an expression, or what the module assigns to it, where it is a name."""
+        """Return the expression that the module assigns to a name; any other expression is returned unchanged."""
         return self._values.get(ast.unparse(expression), expression)
 
     def constant(self, expression: ast.expr) -> Any:
-        """Return the value of an expression of constants, such as `2 << 20`, or of the default of a class's field.
+        """Return the value of a constant expression, such as `2 << 20`, or of `Class.field`, a field's default.
 
         Raises:
-            NameError: it needs another name.
+            NameError: the expression needs another name.
         """
         if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
             module, names = self.imported(expression.value.id)
@@ -213,11 +213,11 @@ class _Module:
 
 @functools.cache
 def _module(function: str) -> tuple[_Module, list[str]]:
-    """Return the module of a function, and the names below the module."""
+    """Return the module of a function, and the names of the function within the module."""
     package, *names = function.split(".")
     spec = importlib.util.find_spec(package)
     while spec and names and spec.submodule_search_locations:
-        # As `find_spec` of the full name, but without an import of the packages above.
+        # Like `find_spec` of the full name, but without importing the parent packages.
         path = spec.submodule_search_locations
         if (inner := importlib.machinery.PathFinder.find_spec(f"{spec.name}.{names[0]}", path)) is None:
             break
@@ -228,7 +228,7 @@ def _module(function: str) -> tuple[_Module, list[str]]:
 
 
 def _declared(node: Any) -> list[tuple[str, ast.expr, ast.expr]]:
-    """Return name, type and default of the parameters of a function, or fields of a class, that have both."""
+    """Return (name, type, default) of a function's parameters, or a class's fields, that have a type and a default."""
     if isinstance(node, ast.ClassDef):
         fields = (child for child in node.body if isinstance(child, ast.AnnAssign))
         return [(ast.unparse(field.target), field.annotation, field.value) for field in fields if field.value]
@@ -239,7 +239,7 @@ def _declared(node: Any) -> list[tuple[str, ast.expr, ast.expr]]:
 
 
 def _type(annotation: ast.expr) -> tuple[Callable[[str], Any], str | None, tuple[Any, ...] | None] | None:
-    """Return type, metavar and choices of an annotation; None for a type that a command line cannot have."""
+    """Return type, metavar and choices of an annotation; None for a type that a command line cannot express."""
     if isinstance(annotation, ast.BinOp) and ast.unparse(annotation.right) == "None":
         return _type(annotation.left)
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
@@ -251,7 +251,7 @@ def _type(annotation: ast.expr) -> tuple[Callable[[str], Any], str | None, tuple
 
 
 def _meanings(docstring: str) -> dict[str, str]:
-    """Return the name and the description of each entry of a docstring's section Args or Attributes."""
+    """Return name -> description for the entries of a docstring's section Args or Attributes."""
     section = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*\n?|\n)+)", docstring, re.MULTILINE)
     entries = re.split(r"\n(?=[ ]{4}\S)", section[1]) if section else []
     pairs = (entry.partition(":") for entry in entries)

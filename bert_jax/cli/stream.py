@@ -13,13 +13,13 @@ JSON_LINES = (".jsonl", ".ndjson")
 
 
 def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare the arguments that say where a verb reads its texts: arguments, --file or stdin."""
+    """Declare the arguments for a verb's texts, which come from the command line, --file or stdin."""
     add = parser.add_argument
     add(
         "texts",
         metavar=what.upper(),
         nargs="*",
-        help=f"a {what}; if none is given, every {what} is read from --file or stdin",
+        help=f"a {what}; if none is given, {what}s are read from --file or stdin",
     )
     add("--file", metavar="FILE",
         help=f"file with one {what} per line (.jsonl: one JSON object per line; .parquet: one row); may be compressed; "
@@ -27,7 +27,7 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
     add(
         "--jsonl",
         action="store_true",
-        help="parse each line as a JSON object even if the input is stdin or a file of another name than .jsonl",
+        help="parse each line as a JSON object, even if the input is stdin or a file without the suffix .jsonl",
     )
     add(
         "--field",
@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser, what: str) -> None:
 class Texts:
     """The input texts of a verb: from the command line, a file or stdin.
 
-    A blank line is an empty text; among JSON lines, blank lines are ignored.
+    A blank line is an empty text, but in JSON lines blank lines are ignored.
 
     Attributes:
         skipped: number of invalid texts that were skipped.
@@ -68,7 +68,7 @@ class Texts:
         self.skipped += 1
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield (place, text) for each text; messages use the place."""
+        """Yield (place, text) for each text; the place is for error messages."""
         from bert_jax.data.invalid_rows import check_utf8, place
 
         for number, text in enumerate(self._given, 1):
@@ -117,7 +117,7 @@ class Texts:
             raise InputError(f"{path}: {error}") from None
 
     def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the number of each row of a table, counted from 1, and its text by the name of the column."""
+        """Yield the number of each row of a table, counted from 1, and its values by column name."""
         from bert_jax.data.parquet_files import read_parquet
         from bert_jax.data.table_formats import has_registered_format, registered_rows
 

@@ -42,7 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
                        help="wordpiece as in BERT (default), sentencepiece, or byte-level bpe as in "
 "RoBERTa")  # fmt: skip
     train.add_argument("--sample", type=float, default=1.0, metavar="F",
-                       help="read only this fraction of the corpus, random parts of a megabyte "
+                       help="read only this fraction of the corpus, in random parts of a megabyte "
                             "(default: all of it)")  # fmt: skip
     train.add_argument("--cased", action="store_true", help="keep upper case and accents; bpe always keeps them")
 
@@ -72,12 +72,12 @@ def _add_prepare(verbs: Verbs) -> None:
         help="what to do with rows and files that cannot be read: stop with the first error (strict, the default), or "
         "leave them out, count them, and list them in skipped.txt (skip)")  # fmt: skip
     add("--language", default="", metavar="CODE[,CODE]",
-        help="leave out documents in languages other than these, as en,de; needs the extra `languages`")  # fmt: skip
+        help="leave out documents in other languages than these, as en,de; needs the extra `languages`")  # fmt: skip
     add("--filter", action="append", default=[], metavar="FILE.py:FUNCTION", dest="filters",
-        help="leave out documents for which a Python function returns False; it gets the text, a line for each "
-        "paragraph, and may return another text instead; or MODULE:FUNCTION; may be repeated")  # fmt: skip
+        help="leave out documents for which this Python function (or MODULE:FUNCTION) returns False; it gets the text, "
+        "one line per paragraph, and may return a changed text; may be repeated")  # fmt: skip
     add("--beam", metavar="OPTIONS",
-        help="prepare on Apache Beam instead; its options are one text: --beam='--runner=DataflowRunner --project=P'; "
+        help="prepare on Apache Beam, with these options in one text: --beam='--runner=DataflowRunner --project=P'; "
         "needs the extra `beam`")  # fmt: skip
     add("--deduplicate", nargs="?", const="exact", default="", choices=("exact", "near"),
         help="leave out documents that repeat an earlier one, and with `near` those that share most of its text; "
@@ -91,7 +91,7 @@ def _lengths(text: str) -> tuple[int, ...]:
 
 _lengths.__name__ = "length"  # argparse shows this name in its error
 
-# The function of bert_jax.tokenization behind each --kind.
+# Value of --kind -> the function of bert_jax.tokenization that trains it.
 _TRAINERS = {"wordpiece": "train_wordpiece", "sentencepiece": "train_sentencepiece", "bpe": "train_bpe"}
 
 
@@ -113,7 +113,7 @@ def run_train_tokenizer(args: argparse.Namespace) -> None:
 
 
 def run_prepare(args: argparse.Namespace) -> None:
-    """Write the prepared directory of a corpus."""
+    """Prepare a corpus and write the directory of shards."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -124,7 +124,7 @@ def run_prepare(args: argparse.Namespace) -> None:
     if args.num_workers is not None and args.num_workers < 1:
         raise InputError(f"--num-workers: expected a positive integer, found {args.num_workers}")
     if args.beam is not None and args.num_workers is not None:
-        raise InputError(f"--num-workers: expected none with --beam, whose options name it, found {args.num_workers}")
+        raise InputError(f"--num-workers: expected none with --beam, whose options set it, found {args.num_workers}")
     tokenizer = load_tokenizer(args.tokenizer)
     columns = (BarColumn(30), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""The verbs `pretrain`, `finetune` and `distill`: train a recipe in a work directory."""
+"""The verbs `pretrain`, `finetune` and `distill`: train a model by a recipe in a work directory."""
 
 import argparse
 import math
@@ -15,7 +15,7 @@ from bert_jax.training import stopping
 
 # Flags of `finetune` that change the recipe: flag -> the key, and the help.
 _TABLE = {
-    "--table": ("data.train", "table to learn from: the first word, without this flag, or a value of it"),
+    "--table": ("data.train", "table to train on; as the first argument it needs no flag"),
     "--text": ("data.text_column", "column of the texts"),
     "--pair": ("data.pair_column", "column of the second texts of pairs"),
     "--label": ("data.label_column", "column of the labels"),
@@ -42,9 +42,9 @@ def add_verbs(verbs: Verbs) -> None:
         "finetune",
         run_finetune,
         "fine-tune a model by a recipe",
-        "Starts from a model directory: --model, or the recipe key init_from. A table alone, as the first word, trains "
-        "a classifier of its texts, and holds out a tenth of the rows. Writes the same files to the work directory as "
-        "`bert-jax pretrain`, and resumes a killed run in the same way.",
+        "Starts from a model directory: --model, or the recipe key init_from. With a table as the first argument and "
+        "no recipe, trains a classifier of its texts, and holds out a tenth of the rows. Writes the same files to the "
+        "work directory as `bert-jax pretrain`, and resumes a killed run in the same way.",
         """bert-jax finetune reviews.csv --text review --label stars --model bert-base/ --out runs/reviews
            bert-jax finetune --config classification --workdir runs/sst2 --config.init_from=bert-base/ \\
                --config.data.train=train.tsv --config.data.dev=dev.tsv
@@ -87,7 +87,7 @@ def add_verbs(verbs: Verbs) -> None:
             "--workdir", "--out", required=True, metavar="DIR", help="work directory of the run; local or gs://"
         )
         parser.add_argument("--quiet", action="store_true", help="show no progress bar")
-        # Declared only to be shown by --help: their names are recipe keys, and the parser leaves them unparsed.
+        # Declared only so that --help shows it: the actual flags are named by recipe keys and are left unparsed.
         parser.add_argument(
             "--config.KEY",
             dest="_",
@@ -107,17 +107,17 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_pretrain(args: argparse.Namespace) -> int:
-    """Train a recipe that learns from prepared corpora and return the exit status."""
+    """Pretrain a model by a recipe on prepared corpora, and return the exit status."""
     return stoppable(args, lambda: _train(args, "pretrain"))
 
 
 def run_finetune(args: argparse.Namespace) -> int:
-    """Fine-tune a recipe, or run a sweep over values of its keys, and return the exit status."""
+    """Fine-tune a model by a recipe, or run a sweep over values of its keys, and return the exit status."""
     return stoppable(args, lambda: _sweep(args, "finetune") if args.sweep else _train(args, "finetune"))
 
 
 def run_distill(args: argparse.Namespace) -> int:
-    """Train the student of a recipe with a teacher, or run a sweep over its keys, and return the exit status."""
+    """Train the student of a distillation recipe, or run a sweep over its keys, and return the exit status."""
     return stoppable(args, lambda: _sweep(args, "distill") if args.sweep else _train(args, "distill"))
 
 
@@ -200,7 +200,7 @@ def _changes(args: argparse.Namespace) -> list[str]:
 
 
 def overrides_of(words: list[str]) -> list[str]:
-    """Return unparsed words as `--config.a.b=value` each; the value may be a word of its own."""
+    """Return unparsed words in the form `--config.a.b=value`; a value that is a separate word is joined to its key."""
     joined: list[str] = []
     for word in words:
         if word.startswith("--config."):
@@ -209,7 +209,7 @@ def overrides_of(words: list[str]) -> list[str]:
             joined[-1] += f"={word}"
         else:
             raise InputError(
-                f"{word!r} was not expected; a value of the recipe is changed by --config.KEY=VALUE{_meant_key(word)}"
+                f"{word!r} was not expected; change a value of the recipe with --config.KEY=VALUE{_meant_key(word)}"
             )
     return joined
 

@@ -18,17 +18,17 @@ class Verbs:
     """The verbs of a command line."""
 
     def __init__(self, subparsers: Any, used: str | None = None) -> None:
-        """Create it without verbs.
+        """Create a command line without verbs.
 
         Args:
             subparsers: the result of `ArgumentParser.add_subparsers`.
-            used: the verb whose flags are declared, "" for none; None for all.
+            used: the only verb whose flags are declared, "" for no verb; None = every verb's flags are declared.
         """
         self.parsers: dict[str, Any] = subparsers.choices
         self._add, self._used = subparsers.add_parser, used
 
     def add(self, name: str, summary: str, **options: Any) -> Any:
-        """Add a verb; return its parser, or one that drops its flags. Raises InputError for a name that is taken."""
+        """Add a verb; return its parser, or an `UnusedParser`. Raises InputError for a name that is taken."""
         if name in self.parsers:
             raise InputError(f"verb {name!r}: expected a new name, found that of another verb")
         if self._used not in (None, name):
@@ -62,7 +62,7 @@ def add_verb(
         allow_abbrev=False,
     )
     parser.set_defaults(run=run)
-    # Declared again so that --debug works after the verb too; a default would undo one before the verb.
+    # Declared again so that --debug works after the verb too; a default would override a --debug before the verb.
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
 
@@ -80,7 +80,7 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def check_counts(args: argparse.Namespace, *names: str) -> None:
-    """Raise InputError when an option that is given is no positive integer."""
+    """Raise InputError when an option is given and is not a positive integer."""
     for name in names:
         value = getattr(args, name)
         if value is not None and value < 1:
@@ -96,7 +96,7 @@ def add_dtype(parser: Any) -> None:
 def add_batching(parser: Any, what: str = "text") -> None:
     """Declare `--batch-size` and `--batch-invariant`."""
     parser.add_argument("--batch-size", type=int, metavar="N",
-        help=f"{what}s in a forward pass (default: chosen for the device)")  # fmt: skip
+        help=f"number of {what}s per forward pass (default: chosen for the device)")  # fmt: skip
     parser.add_argument("--batch-invariant", action="store_true",
         help=f"make answers bitwise independent of the other {what}s; one {what} takes as long as a batch")  # fmt: skip
 
@@ -118,11 +118,11 @@ def add_vector_sizes(parser: Any) -> None:
     """Declare `--truncate-dim` and `--max-active-dims`."""
     add_truncate_dim(parser)
     parser.add_argument("--max-active-dims", type=int, metavar="N",
-        help="keep the N greatest weights of each sparse vector (default: from the model's files)")  # fmt: skip
+        help="keep the N largest weights of each sparse vector (default: from the model's files)")  # fmt: skip
 
 
 def add_kind(parser: Any) -> None:
     """Declare `--kind`."""
     parser.add_argument("--kind", choices=("sparse", "multi-vector"),
-        help="kind of embeddings, of a model that has several, such as BGE-M3, or of a masked LM (default: that of the "
-        "model's files)")  # fmt: skip
+        help="kind of embeddings to compute, for a model with several, such as BGE-M3, or a masked LM (default: from "
+        "the model's files)")  # fmt: skip

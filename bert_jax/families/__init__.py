@@ -1,9 +1,9 @@
-"""The families of encoders. Each is a file here, or of another package, and `FAMILIES` finds it by name.
+"""The families of encoders: each is a file here, or in another package, and `FAMILIES` finds it by name.
 
-A family with modules of its own is a folder: `family.py` is its file, and `parts.py` has its parts.
+A family with Flax modules of its own is a folder: `family.py` is its file, and `parts.py` has its config parts.
 
-A family's file says what its `config.json` says, the names of its tensors, its sizes, its tokenizer, and by what its
-weights are known. A file is imported when its family is looked up, so that a BERT imports that of BERT alone.
+A family's file describes its `config.json`, tensor names, sizes and tokenizer, and how to recognise its weights. It is
+imported when the family is looked up, so that loading a BERT imports no other family.
 """
 
 import functools
@@ -20,13 +20,13 @@ from bert_jax.model_files.config import OF_OTHER_MODELS, SHARED_BY_FAMILIES
 from bert_jax.model_files.keys import FileKey, honoured, unread_keys
 
 ENTRY_POINTS = "bert_jax.families"  # group of the entry points of other packages: name -> `module:FAMILY`
-_MACHINERY = ("base", "names")  # modules here that are no family's
+_MACHINERY = ("base", "names")  # modules here that define no family
 
 
 class _Families(Mapping[str, Family]):
-    """The families by name: those of other packages first, then BERT, then the others here by file.
+    """The families by name: those of other packages first, then BERT, then the others by file name.
 
-    A lookup imports the file of that name, and those of all families only if there is none; iterating imports all.
+    A lookup imports the file of that name, or all files if it has no such family; iterating imports all files.
     """
 
     def __init__(self) -> None:
@@ -60,11 +60,11 @@ class _Families(Mapping[str, Family]):
     def add(self, family: Family) -> None:
         """Add a family of another package, or replace it."""
         if family.name in self._own():
-            raise InputError(f"register_family: expected a new name, found {family.name!r}, which a family has")
+            raise InputError(f"register_family: expected a new name, found {family.name!r}, a family here")
         self._added[family.name] = family
 
     def of_tokenizer(self, short: str) -> Family | None:
-        """Return the family that names a tokenizer class, `short` being its own name without "-" and "_", or None."""
+        """Return the family that is called `short`, without "-" and "_", if it has a tokenizer class; else None."""
         file = next((file for file in self._files if file.replace("_", "") == short), None)
         families = self._all() if file is None else self._read(file)
         named = (kind for name, kind in families.items() if re.sub("[-_]", "", name) == short)
@@ -93,7 +93,7 @@ def _of_entry_points() -> dict[str, Family]:
 
 
 def _loaded(point: metadata.EntryPoint) -> Family:
-    """Return the family of an entry point. Raises InputError when it is none, or has another name or that of ours."""
+    """Return the family of an entry point; raises InputError if it is not a `Family`, or has another name."""
     family = point.load()
     if not isinstance(family, Family) or family.name != point.name:
         name = family.name if isinstance(family, Family) else shown(family)
@@ -105,10 +105,10 @@ FAMILIES = _Families()
 
 
 def register_family(family: Family) -> None:
-    """Add a family of your own, which is then read, written, trained and planned as those of this package.
+    """Add a family of your own, which is then read, written, trained and planned like those of this package.
 
     Args:
-        family: the family. Its name must be new; a family that was registered before is replaced.
+        family: the family. It replaces an earlier registered family of the same name.
 
     Raises:
         InputError: the name is that of a family of this package.
@@ -126,9 +126,9 @@ def import_parts() -> None:
 
 
 def own_keys(family: Family) -> tuple[FileKey, ...]:
-    """Return the keys of a family's config.json beside those of all families: one for each field, and `file_keys`.
+    """Return the keys of a family's config.json that not all families have: those of fields, and `file_keys`.
 
-    The meaning of a key of a field is the field's name.
+    A field's key has the name of the field as its meaning.
     """
     known = {key.name for key in SHARED_BY_FAMILIES if key.fate == "honoured"} | {key.name for key in family.file_keys}
     fields = {key: field for field, key in (*family.older_keys.items(), *family.keys.items()) if key not in known}
@@ -150,7 +150,7 @@ def keys_of_any_model() -> Iterator[str]:
 
 
 def architectures_of(hf: Json, where: object) -> tuple[str, ...]:
-    """Return the Hugging Face classes in a `config.json`. Raises InputError when they are no list of names."""
+    """Return the Hugging Face classes in a `config.json`. Raises InputError unless they are a list of names."""
     classes = hf.get("architectures")
     if classes is None:
         return ()
@@ -177,7 +177,7 @@ def family_of(hf: Json, where: object = "config.json") -> str:
     of_classes = [family for name in classes for family in FAMILIES if _is_class_of(name, family)]
     if stated is None and not of_classes:
         raise InputError(
-            f"{where}: expected a model_type, found none, and architectures {shown(list(classes))} do not say it"
+            f"{where}: expected a model_type, found none, and architectures {shown(list(classes))} do not imply it"
         )
     if family_of_type is None:
         return next((family for family in of_classes if FAMILIES[family].shows(hf)), of_classes[0])
@@ -192,7 +192,8 @@ def family_of(hf: Json, where: object = "config.json") -> str:
 def of_model_type(hf: Json) -> str | None:
     """Return the family of the model_type of a `config.json`; None if no family has it, or there is none.
 
-    A file that the family of that name describes whole is its own. Others are asked where there is more in it.
+    The family of that name comes first if it knows all keys, and there is no `auto_map`. Otherwise, those come first
+    whose `other_model_types` and `shows` accept the file.
     """
     if not isinstance(stated := hf.get("model_type"), str):
         return None
@@ -203,7 +204,7 @@ def of_model_type(hf: Json) -> str | None:
 
 
 def _describes(family: str, hf: Json) -> bool:
-    """Return whether a family has every key of a `config.json`, and refuses none of the values."""
+    """Return whether a family knows every key of a `config.json`, and refuses none of the values."""
     keys = config_keys(family)
     refused = any(key.fate == "refused" and hf.get(key.name) not in key.defaults for key in keys)
     return not refused and not unread_keys(hf, keys)

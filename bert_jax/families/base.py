@@ -10,11 +10,11 @@ from bert_jax.model_files.keys import FileKey
 
 Json = dict[str, Any]
 LARGEST = 2**31
-_MOST_SHOWN = 80  # most characters of a value in a message
+_MOST_SHOWN = 80  # longest value in a message, in characters
 
-# Each LayerNorm is before a block or after the last layer.
+# LayerNorms before each block and after the last layer.
 PRE_NORM = {"norm_placement": "pre", "embedding_norm": False}
-# A sequence classifier has a dense layer and tanh of its own; the masked-LM head has gelu whatever the encoder has.
+# The sequence classifier has its own dense layer with tanh; the masked-LM head has gelu, whatever hidden_act is.
 TANH_SUMMARY = {"classifier_summary": "tanh", "drop_before_summary": True, "head_act": "gelu"}
 
 _SHARED = (
@@ -25,44 +25,44 @@ _SHARED = (
 
 
 def keys_with(*more: str, without: tuple[str, ...] = (), **other_names: str) -> dict[str, str]:
-    """Return field -> key of `config.json`: shared fields and `more`; `other_names` has keys that differ."""
+    """Return field -> key of `config.json` for shared fields and `more`; keys named otherwise are in `other_names`."""
     return {field: other_names.get(field, field) for field in (*_SHARED, *more) if field not in without}
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family of encoders: what its files say, and what `BertConfig` says of it.
+    """A family of encoders: its files, and the fields of `BertConfig` that describe it.
 
     Attributes:
         name: the family's name, by default its model_type in `config.json`.
         names: its tensor names.
-        file_keys: the keys of its `config.json` beside those of fields (`keys`) and those that all families share.
+        file_keys: keys of its `config.json` other than those of fields (`keys`) and those that all families share.
         title: its name in the documentation.
         fixed: fields of `BertConfig` with the same value in all models of the family.
         sizes: named size -> (layers, hidden size, heads, feed-forward size), for sizes that differ from BERT's.
         keys: field -> key of `config.json`, for fields that correspond to one key.
-        nulls: keys of `config.json` whose null is a value; that of others means that the key is missing.
+        nulls: keys of `config.json` for which null is a value; for the others, null means that the key is missing.
         older_keys: field -> key in older files.
         defaults: values of missing keys of `config.json` that differ from `BertConfig`'s defaults.
-        fresh: keys of the `config.json` of a new model that differ from `defaults`.
+        fresh: values in the `config.json` of a new model that differ from `defaults`.
         classes: prefix of the names of Hugging Face classes.
         required: fields that `config.json` must have, since neither the weights nor a default of the family imply them.
-        assumed: required field -> the default of transformers, which a `config.json` without its key means.
-        reads: function from a `config.json` with defaults to further fields.
+        assumed: required field -> the default of transformers, used if `config.json` lacks the key.
+        reads: function from a `config.json`, with defaults filled in, to further fields.
         writes: function from the fields of a config to further keys.
         model_type: model_type of the `config.json` that is written; "" = the family's name.
         other_model_types: further values of model_type in `config.json` that may name the family.
-        shows: function from a `config.json` with such a model_type to whether it describes the family.
+        shows: function from a `config.json` with one of `other_model_types` to whether it describes the family.
         has_own_code: whether the authors' `config.json` names Python files (auto_map), which the family implements.
         has_task_adapters: whether a model may have adapters for tasks (`bert_jax.conversion.task_adapters`).
         not_carried: keys of the authors' `config.json` that a written one replaces by others.
         position_offset: function from a `config.json` to the number of rows in max_position_embeddings that are not
             positions.
         sign: pattern of tensor names that no other family has; "" = there is none.
-        common_sign: pattern of tensor names that the files of other families may have too, whose `sign` comes first.
+        common_sign: pattern of tensor names that other families may have too; a matching `sign` takes precedence.
         vocabulary_file: tokenizer file that tells the family from others whose layers have the same tensor names.
         narrow_embeddings: whether narrow embeddings are a sign of the family where `config.json` has no model_type.
-        tokenizer_class: default tokenizer class of transformers; "" = the files say it.
+        tokenizer_class: default tokenizer class of transformers; "" = the files name it.
         token_types: whether its tokenizers return token types by default.
     """
 
@@ -98,7 +98,7 @@ class Family:
 
 
 def number(hf: Json, key: str) -> Any:
-    """Return the number under a key of a `config.json`. Raises InputError when it is no number."""
+    """Return the number under a key of a `config.json`. Raises InputError if it is not a number."""
     value: Any = hf.get(key)
     if type(value) not in (int, float) or not abs(value) < LARGEST:  # also true for NaN
         raise InputError(f"{key} must be a number, found {shown(value)}")
@@ -106,7 +106,7 @@ def number(hf: Json, key: str) -> Any:
 
 
 def whole_number(hf: Json, key: str, least: int = 0) -> int:
-    """Return the integer under a key. Raises InputError when it is no integer, or below `least`."""
+    """Return the integer under a key. Raises InputError if it is not an integer, or is below `least`."""
     value = hf.get(key)
     if type(value) is not int or not least <= value < LARGEST:
         what = "positive" if least else "non-negative"
@@ -136,12 +136,12 @@ def rope_base(hf: Json, path: tuple[str, ...], default: Any) -> Any:
 
 
 def boolean(hf: Json, key: str) -> bool:
-    """Return the boolean under a key. Raises InputError when it is none."""
+    """Return the boolean under a key. Raises InputError if it is not a boolean."""
     if not isinstance(hf[key], bool):
         raise InputError(f"{key} must be true or false, found {shown(hf[key])}")
     return hf[key]
 
 
 def after_padding(hf: Json) -> int:
-    """Return the number of rows of a position table up to that of padding, which come before the first position."""
+    """Return pad_token_id + 1, the number of rows of a position table before the first position."""
     return whole_number(hf, "pad_token_id") + 1

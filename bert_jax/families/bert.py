@@ -19,7 +19,7 @@ from bert_jax.model_files.keys import FileKey, harmless, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
     honoured("position_embedding_type", "absolute (learned) or sinusoidal; others are refused"),
-    refused("feed_forward_type", "gated layers are those of a Jina BERT, whose auto_map names its code", "original"),
+    refused("feed_forward_type", "gated layers need the auto_map of a Jina BERT, which names its code", "original"),
     harmless("embedding_size", "equal to hidden_size; a narrower embedding makes the model an electra"),
 )
 
@@ -93,8 +93,8 @@ def with_bert_heads(
         family: prefix of the names of Hugging Face classes.
         prefix: prefix of the encoder's tensor names.
         entries: the entries of the encoder.
-        causal: the causal language model's class without `family`. It sees both sides unless config.json sets
-            is_decoder, which is refused. "" = there is no such class.
+        causal: the class of the causal language model, without `family`; "" = there is none. Its attention is
+            bidirectional unless config.json sets is_decoder, which is refused.
         predictions: the entries of the masked-LM head; None = BERT's.
     """
     predictions = predictions or masked_lm()
@@ -113,7 +113,7 @@ def with_bert_heads(
 
 
 def with_decoder_names(names: Names, masked_lm: tuple[Entry, ...], decoder: str) -> Names:
-    """Return the names of a family with a decoder: the entries of its masked-LM head, and the decoder's class."""
+    """Add to `names` the entries of a decoder (cross-attention and the masked-LM head's) and the decoder's class."""
     heads = {**names.heads, DECODER_HEAD: (*masked_lm, *cross_attention(names.prefix))}
     return dataclasses.replace(names, heads=heads, decoder=decoder)
 

@@ -50,7 +50,7 @@ def _read_distilbert(hf: Json) -> Json:
     names = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
     for other, own in names.items():
         if other in hf and hf[other] != hf.get(own):
-            raise InputError(f"{other}: expected that of {own}, {shown(hf.get(own))}, found {shown(hf[other])}")
+            raise InputError(f"{other}: expected {own}, {shown(hf.get(own))}, found {shown(hf[other])}")
     return {}
 
 

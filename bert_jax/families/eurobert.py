@@ -1,4 +1,4 @@
-"""EuroBERT (Boizard et al. 2025, arXiv:2503.05500): Llama's layers with attention to both sides."""
+"""EuroBERT (Boizard et al. 2025, arXiv:2503.05500): Llama's layers with bidirectional attention."""
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
@@ -21,7 +21,7 @@ _KEYS: tuple[FileKey, ...] = (
     ALWAYS_ROTARY,
     honoured("num_key_value_heads", "number of heads of keys and values"),
     honoured("classifier_pooling", "what a sequence classifier reads: bos, mean or late"),
-    honoured("clf_pooling", "classifier_pooling in the files of its authors"),
+    honoured("clf_pooling", "name of classifier_pooling in the authors' files"),
     honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
     honoured("rope_theta", "base of rotary positions, in older files"),
 )
@@ -51,7 +51,7 @@ _POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
 
 
 def _read_eurobert(hf: Json) -> Json:
-    pooling = hf.get("classifier_pooling", hf.get("clf_pooling", "late"))  # its authors' files have the second key
+    pooling = hf.get("classifier_pooling", hf.get("clf_pooling", "late"))  # the authors' files have the second key
     if not isinstance(pooling, str) or pooling not in _POOLINGS:
         raise InputError(f"classifier_pooling: expected one of {', '.join(_POOLINGS)}, found {shown(pooling)}")
     heads = whole_number(hf, "num_attention_heads", 1)

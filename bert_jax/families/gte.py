@@ -80,7 +80,7 @@ _ORIGINAL = ("pack_qkv", "layer_norm_type", "unpad_inputs", "use_memory_efficien
 def _read_gte(hf: Json) -> Json:
     """Return the base and factor of rotary positions, from `rope_parameters`, or `rope_theta` and `rope_scaling`."""
     original = any(key in hf for key in _ORIGINAL)
-    if original and hf["hidden_act"] != "gelu":  # also the activation of the masked-LM head
+    if original and hf["hidden_act"] != "gelu":  # the original masked-LM head also uses it
         raise InputError(f"hidden_act: expected 'gelu', found {shown(hf['hidden_act'])}")
     parameters, key = hf.get("rope_parameters"), "rope_parameters"
     if not parameters:
@@ -95,7 +95,7 @@ def _read_gte(hf: Json) -> Json:
     if unknown := rope.keys() - {"rope_theta", "factor"}:
         name = min(unknown)
         raise InputError(f"{key}: {name}: expected none, found {shown(rope[name])}")
-    if kind == "ntk":  # https://kexue.fm/archives/9706, formula (6): a larger base, and slower turns of all frequencies
+    if kind == "ntk":  # https://kexue.fm/archives/9706, formula (6): a larger base, and lower frequencies
         if type(hf.get("hidden_size")) is not int or type(hf.get("num_attention_heads")) is not int:
             raise InputError(f"{key}: type: expected hidden_size and num_attention_heads with 'ntk', found neither")
         if not factor > 0:

@@ -1,6 +1,6 @@
-"""Jina BERT (Günther et al. 2023, arXiv:2310.19923): ALiBi and gated feed-forward layers; two layouts of one line.
+"""Jina BERT (Günther et al. 2023, arXiv:2310.19923): ALiBi and gated feed-forward layers, in two layouts.
 
-Both are named BERT in `config.json`. `auto_map` there, or the names of the tensors, tell them from BERT and each other.
+Both have the model_type of BERT. `auto_map` in `config.json`, or the tensor names, tell them from BERT and each other.
 """
 
 import dataclasses
@@ -15,14 +15,14 @@ from bert_jax.model_files.keys import FileKey, honoured, refused
 
 _KEYS: tuple[FileKey, ...] = (
     honoured("auto_map", "repository of the authors' code, which tells the two layouts apart; the code is never run"),
-    honoured("feed_forward_type", "geglu and reglu: gated layers with gelu and relu; original: those of BERT"),
-    refused("position_embedding_type", "other position embeddings are those of a BERT", "alibi"),
+    honoured("feed_forward_type", "geglu, reglu: layers gated by gelu or relu; original: layers as in BERT"),
+    refused("position_embedding_type", "with other position embeddings the model is a BERT", "alibi"),
 )
 
 _LAYER = "bert.encoder.layer.{layer}"
 _ATTENTION, _MLP = f"{LAYERS_PATH}/attention", f"{LAYERS_PATH}/mlp"
 _PLAIN = bert.encoder("bert.")
-# Entries of BERT that are also in both layouts, whatever the feed-forward block.
+# Entries of BERT that both layouts have, with any feed-forward block.
 _SHARED = tuple(entry for entry in _PLAIN if not entry.ours.startswith((f"{_MLP}/", f"{_ATTENTION}/layer_norm/")))
 _ATTENTION_NORM = norm(f"{_LAYER}.attention.output.LayerNorm", f"{_ATTENTION}/layer_norm")
 

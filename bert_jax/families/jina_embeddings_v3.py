@@ -1,6 +1,6 @@
 """Jina Embeddings v3 (Sturua et al. 2024, arXiv:2409.10173): XLM-R with rotary positions, and an adapter for each task.
 
-The authors' `config.json` has XLM-R's model_type. The adapters are merged when a directory is opened.
+The authors' `config.json` has XLM-R's model_type. A task's adapter is merged when a model directory is opened.
 """
 
 from bert_jax.config.positions import RotaryConfig
@@ -26,10 +26,10 @@ _KEYS: tuple[FileKey, ...] = (
     # Keys of the authors' files, whose model_type is that of XLM-R.
     honoured("rotary_emb_base", "base of rotary positions"),
     honoured("lora_adaptations", "names of the tasks that have an adapter in the weights"),
-    honoured("lora_alpha", "scale of the adapters, times their rank"),
+    honoured("lora_alpha", "scale of the adapters multiplied by their rank"),
     honoured("task_instructions", "prompts of the tasks, if sentence-transformers' files have none"),
     honoured("truncate_dim", "number of leading dimensions of a vector that are kept"),
-    refused("position_embedding_type", "other position embeddings are those of an XLM-R", "rotary"),
+    refused("position_embedding_type", "with other position embeddings the model is an XLM-R", "rotary"),
     refused("use_reg_tokens", "further tokens before a text are not supported", False),
 )
 
@@ -72,7 +72,7 @@ _NAMES = Names(
     older=_older,
 )
 
-# Keys of the adapters of tasks in the authors' files.
+# Keys of the task adapters in the authors' files.
 TASK_KEYS = ("lora_adaptations", "lora_alpha", "task_instructions")
 
 

@@ -1,4 +1,4 @@
-"""ModernBERT (Warner et al. 2024, arXiv:2412.13663): rotary positions, LayerNorm first, gated layers, local layers."""
+"""ModernBERT (Warner et al. 2024, arXiv:2412.13663): pre-LayerNorm, rotary positions, gated and local layers."""
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
@@ -74,7 +74,7 @@ def _read_modernbert(hf: Json) -> Json:
     if (pooling := hf.get("classifier_pooling", "cls")) not in ("cls", "mean"):
         raise InputError(f"classifier_pooling: expected cls or mean, found {shown(pooling)}")
     if number(hf, "embedding_dropout") != hf["mlp_dropout"]:
-        raise InputError(f"embedding_dropout: expected that of mlp_dropout, {hf['mlp_dropout']}, "
+        raise InputError(f"embedding_dropout: expected mlp_dropout, {hf['mlp_dropout']}, "
                          f"found {hf['embedding_dropout']}")  # fmt: skip
     window = whole_number(hf, "local_attention", 2) // 2
     return {

@@ -23,10 +23,10 @@ class Entry:
         theirs: name in a Hugging Face state dict; `{layer}` is replaced by the number of the encoder layer, or
             `{group}` and `{inner}` by those of a group of tied layers and of a layer in it; `{block}` by the number of
             a feed-forward block before the layer's last.
-        ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis. `{block}` is replaced.
+        ours: path in the canonical tree; a tensor of layer i is slice i of the leading axis. `{block}` as in `theirs`.
         transpose: whether to reverse the axes (PyTorch stores a kernel as `[out, in]`, or `[out, in, width]`).
-        part: (i, n): the parameter is the i-th of n equal parts of the foreign tensor, along its first axis.
-        by_head: whether the parts alternate head by head: those of the first head, those of the second, and so on.
+        part: (i, n): the parameter is the i-th of n equal parts of the Hugging Face tensor, along its first axis.
+        by_head: whether the parts are interleaved: all parts of the first head, then all of the second, and so on.
         first_layer: the first layer that has the parameter; lower layers keep their initial values, which are unused.
     """
 
@@ -92,7 +92,7 @@ def projections(theirs: str, ours: str) -> tuple[Entry, ...]:
 
 
 def dense_parts(theirs: str, *ours: str, by_head: bool = False) -> tuple[Entry, ...]:
-    """Return the entries of a dense layer that concatenates several layers of the canonical tree, or their heads."""
+    """Return the entries of a dense layer that concatenates layers of the canonical tree, whole or head by head."""
     entries = (
         dataclasses.replace(e, part=(i, len(ours)), by_head=by_head)
         for i, part in enumerate(ours)
@@ -146,7 +146,7 @@ def gated_mlp(block: str) -> tuple[Entry, ...]:
 
 
 def classifiers(**heads: tuple[Entry, ...]) -> dict[str, tuple[Entry, ...]]:
-    """Return the entries of all heads: one dense layer for each classifier head, except for those in `heads`."""
+    """Return head -> entries: those of `heads`, and one dense layer for each other classifier head."""
     plain = {head: dense("classifier", "classifier") for head in CLASSIFIERS}
     return plain | {"question_answering": dense("qa_outputs", "qa_outputs")} | heads
 
@@ -190,7 +190,7 @@ def split_tensors(tensors: NamedTensors, joined: str, parts: tuple[str, ...]) ->
     return split
 
 
-# Heads that several families name alike: the masked-LM head, and the classifier of sequences with a layer of its own.
+# Heads with the same names in several families: masked LM, and a sequence classifier with its own dense layer.
 LM_HEAD = (
     *dense("lm_head.dense", "mlm/dense"),
     *norm("lm_head.layer_norm", "mlm/layer_norm"),

@@ -1,4 +1,4 @@
-"""NeoBERT (Le Breton et al. 2025, arXiv:2502.19587): deep and narrow, RMSNorm first, rotary positions, gated layers."""
+"""NeoBERT (Le Breton et al. 2025, arXiv:2502.19587): deep and narrow, pre-RMSNorm, rotary positions, gated layers."""
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
@@ -14,7 +14,7 @@ _KEYS: tuple[FileKey, ...] = (
     refused("rope", "learned positions are not supported", True),
     refused("ngpt", "normalised weights are not supported", False),
     refused("dropout", "dropout in layers has the key hidden_dropout_prob", 0, 0.0),
-    refused("swiglu_packed", "gates in tensors of their own are not supported", True),
+    refused("swiglu_packed", "separate tensors of gates are not supported", True),
     harmless("initializer_range", "decoder_init_range is used"),
     harmless("max_position_embeddings", "max_length is used"),
 )
@@ -47,7 +47,7 @@ _NAMES = Names(
     tied=(("decoder.weight", "model.encoder.weight"),),
 )
 
-_MULTIPLE = 8  # the feed-forward layers are rounded up to a multiple of this
+_MULTIPLE = 8  # the feed-forward width is rounded up to a multiple of this
 
 
 def _width(size: int) -> int:

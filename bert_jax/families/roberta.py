@@ -23,7 +23,7 @@ from bert_jax.families.names import (
 
 
 def _names(family: str, prefix: str, entries: tuple[Entry, ...]) -> Names:
-    """Return the names of a family with RoBERTa's heads: prefix of its classes and tensors, entries of its encoder."""
+    """Return the names of a family with RoBERTa's heads; `family` and `prefix` begin class and tensor names."""
     return Names(
         prefix=prefix,
         encoder=entries,
@@ -50,7 +50,7 @@ ROBERTA_FAMILY = Family(
     fixed=TANH_SUMMARY,
     classes="Roberta",
     required=("num_attention_heads", "hidden_act", "layer_norm_eps"),
-    assumed={"hidden_act": "gelu", "layer_norm_eps": 1e-12},  # its authors' epsilon is 1e-5
+    assumed={"hidden_act": "gelu", "layer_norm_eps": 1e-12},  # the authors' epsilon is 1e-5
     defaults={"vocab_size": 50265, "pad_token_id": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5},
     position_offset=after_padding,
 )

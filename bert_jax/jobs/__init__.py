@@ -1,4 +1,4 @@
-"""Training jobs: what surrounds a task of any kind, from a resolved recipe to the `Job` that the loop runs."""
+"""Training jobs: build the `Job` that the training loop runs from a resolved recipe, for any task."""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,10 +28,10 @@ def build(recipe: Recipe) -> Job:
 
 
 def _wrapper(recipe: Recipe) -> Callable[[Job], Job]:
-    """Return a function that wraps a job for distillation or LoRA, as the recipe says, or returns it as it is.
+    """Return a function that wraps a job for the recipe's distillation or LoRA; without either, it changes nothing.
 
     Raises:
-        InputError: the settings of these are invalid.
+        InputError: the settings of distillation or LoRA are invalid.
     """
     distilled, adaptation = distillation_of(recipe), None
     if recipe.lora.rank:
@@ -46,7 +46,7 @@ def _wrapper(recipe: Recipe) -> Callable[[Job], Job]:
 
 
 def _with_weights(job: Job) -> Job:
-    """Add a hash of the pretrained weights to the job's record of data."""
+    """Add a hash of the pretrained weights to the job's data fingerprints."""
     if (params := job.pretrained) is None:
         return job
     return dataclasses.replace(job, data=lambda: job.data() | {"weights": fingerprints.of_params(params)})
@@ -55,11 +55,11 @@ def _with_weights(job: Job) -> Job:
 def abstract_task(recipe: Recipe) -> AbstractTask:
     """Return the abstract task of a resolved recipe, from which its training steps can be compiled.
 
-    It is that of the job, without the outputs of teachers and guides. Without data, its rows are synthetic: unpacked,
-    of `max_seq_length` tokens, with the vocabulary size of `model`, and the classes of the task's synthetic rows.
+    It is built like the training job, but no teacher or guide computes outputs. A recipe without data gets synthetic
+    rows: unpacked, of `max_seq_length` tokens, with the vocabulary size of `model` and the task's synthetic classes.
 
     Raises:
-        InputError: as for `build`, or there are neither data nor synthetic rows.
+        InputError: as for `build`, or the recipe has no data and its task no synthetic rows.
     """
     from bert_jax.jobs import synthetic
 

@@ -1,4 +1,4 @@
-"""Rows of the word embedding for tokens that a task adds to the vocabulary of the model that it starts from."""
+"""Add rows to a pretrained model's word embedding for tokens that a task adds to the vocabulary."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from bert_jax.conversion.load_pretrained import Loaded
 
 
 def with_word_rows(loaded: Loaded, rows: int, seed: int) -> Loaded:
-    """Return a model whose word embedding has at least `rows` rows; new ones are near the mean of the others."""
+    """Return a model whose word embedding has at least `rows` rows; new rows are near the mean of the others."""
     more = rows - loaded.config.vocab_size
     if more <= 0:
         return loaded

@@ -1,4 +1,4 @@
-"""The protocols of tasks and of sources of batches, and `Job`: everything needed to train a task."""
+"""The protocols of tasks and batch sources, and `Job`: everything needed to train a task."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from bert_jax.storage import PathLike
 
 Metrics = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count); the metric is sum / count
 
-QUERY_INPUTS = ("query_ids", "query_mask", "query_scored")  # inputs of rows of queries and documents
+QUERY_INPUTS = ("query_ids", "query_mask", "query_scored")  # inputs of rows with a query and documents
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "segment_ids", "cls_positions")
 
 
@@ -25,7 +25,7 @@ class Task(Protocol):
         ...
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """Return the denominator of each term of the loss over the whole batch, for all its micro-batches."""
+        """Return the denominator of each loss term, computed once over the batch and used by all its micro-batches."""
         ...
 
     def loss(
@@ -33,7 +33,7 @@ class Task(Protocol):
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch or micro-batch.
 
-        The loss is the sum over terms of (sum over these examples) / weights[term]. Losses and metrics of the
+        The loss is the sum over terms of (sum over the examples given) / weights[term]. Losses and metrics of the
         micro-batches sum to those of the whole batch from which `weights` came. `dropout_key` None means no dropout.
         """
         ...
@@ -48,7 +48,7 @@ class Task(Protocol):
 
 
 class Batches(Protocol):
-    """A source of batches by step number, independent of what was read before."""
+    """A source of batches by step number; a batch does not depend on batches read before."""
 
     def batch(self, step: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
         """Return the batch of `step`, or only some of its rows (each host makes its own rows)."""
@@ -86,7 +86,7 @@ class Stage:
     """Training steps whose batches have the same shape.
 
     Attributes:
-        num_steps: number of steps; 0 = not known without the data.
+        num_steps: number of steps; 0 = unknown without the data.
         batch: name -> shape and dtype of the whole batch.
     """
 
@@ -95,7 +95,7 @@ class Stage:
 
     @classmethod
     def of_rows(cls, num_steps: int, size: int, row: Mapping[str, Any]) -> Self:
-        """Return the stage whose batches have `size` rows like `row`, a batch of one row."""
+        """Return the stage whose batches have `size` rows of the shapes in `row`, a batch of one row."""
         return cls(num_steps, {k: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for k, v in row.items()})
 
 

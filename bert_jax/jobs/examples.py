@@ -1,4 +1,4 @@
-"""A model's loss on examples of its task, from which the importance of its parts is computed."""
+"""A model's loss on examples of its task, used to compute the importance of the model's parts."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ from bert_jax.jobs.base import Task
 from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.modeling import Params
 
-EXAMPLE_BATCH = 8  # examples of a batch
-_LONGEST = 128  # most tokens of an example
+EXAMPLE_BATCH = 8  # examples per batch
+_LONGEST = 128  # maximum number of tokens in an example
 
 
 class Examples(NamedTuple):
@@ -23,7 +23,7 @@ class Examples(NamedTuple):
     Attributes:
         task: the task, with the model.
         params: the parameters of the model.
-        batches: the batches; read once.
+        batches: the batches; they can be read only once.
     """
 
     task: Task
@@ -37,7 +37,7 @@ def examples_of_recipe(recipe: recipes.Recipe, model_dir: storage.PathLike, coun
     Args:
         recipe: a recipe with training data.
         model_dir: the model, saved with the head of the recipe's task.
-        count: the most examples.
+        count: maximum number of examples.
 
     Raises:
         InputError: as `jobs.build`; or the model was saved with another head or other classes, or is an ELECTRA with
@@ -50,7 +50,7 @@ def examples_of_recipe(recipe: recipes.Recipe, model_dir: storage.PathLike, coun
         changes |= {"global_batch_size": EXAMPLE_BATCH, "accumulation_steps": 1, "data.dev": "",
                     "data.validation_split": 0.0, "best_metric": "", "stop_after": 0}  # fmt: skip
         longest = recipe.data.max_seq_length
-        # Only three padded lengths, as each is compiled.
+        # Only three padded lengths, since each one is compiled.
         changes["data.length_buckets"] = tuple(-(-longest // part) for part in (4, 2, 1))
         if "packing" in recipe.data:
             changes["data.packing"] = 0
@@ -89,13 +89,13 @@ def _first(batches: Iterable[Batch], count: int) -> Iterator[Batch]:
 
 
 def recipe_of_model(task: str, loaded: Loaded, data: str, longest: int = _LONGEST) -> Any:
-    """Return the recipe of a task that trains a saved model on data, with the columns that the model remembers.
+    """Return a recipe that trains a saved model on data, with the columns recorded in the model's directory.
 
     Args:
         task: value of the recipe's `task`.
         loaded: the model, with the head that it was saved with.
         data: `data.train` of the recipe.
-        longest: most tokens of an example.
+        longest: maximum number of tokens in an example.
     """
     recipe, columns = recipes.RECIPES[task](), read_training_metadata(loaded.directory).columns
     changes: dict[str, Any] = {"data.train": data, "data.max_seq_length": example_length(loaded, longest)}

@@ -1,4 +1,4 @@
-"""Set up fine-tuning: the model that it starts from, the rows of tables, and the job of tokenized rows."""
+"""Set up fine-tuning: open the starting model, split the rows, and build the job from tokenized rows."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -33,8 +33,8 @@ class StartingModel(NamedTuple):
 
     Attributes:
         loaded: the model of `init_from`, or None.
-        tokenizer: of the recipe, else of that model.
-        config: the architecture, with the changes of the recipe.
+        tokenizer: the recipe's tokenizer, or that of `loaded`.
+        config: the architecture, with the recipe's changes.
     """
 
     loaded: Loaded | None
@@ -46,12 +46,12 @@ def starting_model(recipe: Recipe, head: str, read_head: str = "encoder") -> Sta
     """Open the model that a resolved fine-tuning recipe starts from.
 
     Args:
-        recipe: resolved.
-        head: of the task.
+        recipe: the resolved recipe.
+        head: the task's head.
         read_head: the head to read from `init_from`.
 
     Raises:
-        InputError: it is missing, has no such head or too few positions, or the recipe names no training data.
+        InputError: the model is missing, lacks the head or has too few positions, or no training data is named.
     """
     loaded = setup.pretrained(recipe, head if recipe.distillation.student_layers else read_head)
     tokenizer = setup.tokenizer(recipe, loaded=loaded)
@@ -64,19 +64,19 @@ def starting_model(recipe: Recipe, head: str, read_head: str = "encoder") -> Sta
 
 
 def negative_columns(data: Any) -> tuple[str, ...]:
-    """Return the columns of negatives that a recipe's data section names, in either of its keys."""
+    """Return the columns of negatives that a recipe's data section names, with either of its two keys."""
     return tuple(data.negative_columns) or ((data.negative_column,) if data.negative_column else ())
 
 
 def check_negative_columns(data: Any) -> None:
-    """Raise InputError when a data section names negatives in both of its keys."""
+    """Raise InputError when a data section sets both negative_columns and negative_column."""
     if data.negative_columns and data.negative_column:
         expected = f"() with negative_column {data.negative_column!r}"
         raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
 
 
 def invalid_rows(recipe: Recipe, spec: str, noun: str = "row") -> InvalidRows:
-    """Collect the invalid rows of a file, by the recipe's rule."""
+    """Return a collector of a file's invalid rows, as `data.invalid_rows` says."""
     return InvalidRows(spec, recipe.data.invalid_rows, noun, "--config.data.invalid_rows=skip")
 
 
@@ -117,11 +117,11 @@ def hold_out(
 
 
 def train_and_dev(recipe: Recipe, read: Callable[[str, InvalidRows], list[_Row]]) -> tuple[list[_Row], list[_Row]]:
-    """Read the rows to learn from and those to evaluate on: of `data.dev`, or held out of `data.train`; [] = none.
+    """Return training rows, and evaluation rows from `data.dev` or held out from `data.train` ([] = none).
 
     Args:
         recipe: the resolved recipe.
-        read: function of a file and what collects its invalid rows that returns the rows.
+        read: function of (file, collector of its invalid rows) that returns the rows.
     """
     data = recipe.data
     rows, held = hold_out(recipe, read(data.train, invalid_rows(recipe, data.train)))
@@ -147,7 +147,7 @@ def build_job(
     metadata: TrainingMetadata | None = None,
     **saved: Any,
 ) -> Job:
-    """Return the training job of fine-tuning on tokenized rows.
+    """Return the job that fine-tunes on tokenized rows.
 
     Args:
         recipe: the resolved recipe.
@@ -188,12 +188,12 @@ def build_job(
 
 
 def _notes(model: Bert, loaded: Loaded | None, dev: Paddable | None) -> Iterator[str]:
-    """Yield notes on what a user may not expect: parts without trained parameters, a run without evaluation."""
+    """Yield warnings for the user: parts without pretrained parameters, a run without evaluation."""
     fresh = sorted(model.abstract_params().keys() - loaded.params.keys()) if loaded else []
     if fresh:
         yield f"freshly initialised: {', '.join(fresh)}"
     if dev is None:
-        yield "nothing is evaluated: there is no data.dev, and data.validation_split, such as 0.1, holds out no rows"
+        yield "nothing is evaluated: set data.dev, or hold out rows with data.validation_split, such as 0.1"
 
 
 def _train_source(recipe: Recipe, config: BertConfig, train: Paddable, pad_id: int) -> "TrainSource | PackedSource":

@@ -1,4 +1,4 @@
-"""Fingerprints of the data of a run, which a resumed run compares.
+"""Fingerprints of a run's data, which are compared when the run is resumed.
 
 Only the content counts: files may be moved, renamed, compressed or written in another format.
 """
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from bert_jax.data.finetuning.features import Paddable
     from bert_jax.data.pretraining.manifest import Manifest
 
-_ROWS = 4096  # rows that are padded and hashed together
+_ROWS = 4096  # rows padded and hashed at a time
 _TEXTS = (*MODEL_INPUTS, *QUERY_INPUTS)  # all other arrays are labels
-_NUMBERS = ("example_weights", "documents", "windows", "first_word")  # arrays that number rows, not their content
-_OF_CLASSES = ("id2label", "label2id", "architectures", "num_labels")  # keys of config.json, compared as `classes`
+_NUMBERS = ("example_weights", "documents", "windows", "first_word")  # arrays of row numbers, which are not content
+_OF_CLASSES = ("id2label", "label2id", "architectures", "num_labels")  # keys of config.json that `classes` covers
 
 
 def of_fine_tuning(

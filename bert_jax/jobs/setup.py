@@ -27,10 +27,10 @@ def compute(recipe: Recipe) -> Compute:
 
 
 def pretrained(recipe: Recipe, head: str) -> "Loaded | None":
-    """Load the model of `init_from` with `head` (initialised where the files lack it), or take layers of a teacher.
+    """Load the model of `init_from` with `head` (initialised if the files lack it), or take layers of a teacher.
 
     Returns:
-        The model; None with neither `init_from` nor `distillation.student_layers`.
+        The model, or None if neither `init_from` nor `distillation.student_layers` is set.
     """
     distilled = distillation_of(recipe)
     if distilled and distilled.student_layers:
@@ -57,8 +57,10 @@ def heads(recipe: Recipe) -> tuple[str, ...]:
 
 
 def check_head(config: BertConfig, head: str, hint: str = "") -> None:
-    """Raise InputError when the family lacks the head, so that the trained model could not be saved, or when the
-    quantization does not fit the model; `hint` says how to do without the head."""
+    """Raise InputError when the model's family lacks the head, or the quantization does not fit the model.
+
+    A trained model without a head of its family could not be saved; `hint` says how to do without the head.
+    """
     if FAMILIES[config.family].names.architecture_of(head) is None:
         raise InputError(f"config.model.family: expected a family with head {head!r}, found {config.family!r}{hint}")
     if config.quantization is not None:
@@ -66,7 +68,7 @@ def check_head(config: BertConfig, head: str, hint: str = "") -> None:
 
 
 def _check_layer_settings(recipe: Recipe, config: BertConfig) -> None:
-    """Raise InputError when a setting counts layers and the model has two stacks of layers."""
+    """Raise InputError when a setting counts layers and the model has experts, that is, two stacks of layers."""
     settings = {"optimizer.frozen_layers": 0, "optimizer.layer_decay": 1.0, "reinit_layers": 0}
     for key, expected in settings.items() if any(config.has_experts) else ():
         value = operator.attrgetter(key)(recipe)
@@ -91,7 +93,7 @@ def tokenizer(recipe: Recipe, data: str = "", loaded: "Loaded | None" = None) ->
 
 
 def config(recipe: Recipe, tokenizer: Tokenizer, loaded: "Loaded | None") -> BertConfig:
-    """Return the architecture of a recipe: of `loaded` or `model.size`, changed by the other `model` fields.
+    """Return the architecture of a recipe: that of `loaded` or `model.size`, changed by the other `model` fields.
 
     Raises:
         InputError: the fields do not fit together, the vocabulary does not fit the word embedding, or the fields change
@@ -113,7 +115,7 @@ def config(recipe: Recipe, tokenizer: Tokenizer, loaded: "Loaded | None") -> Ber
     if loaded:
         _check_shapes(loaded, config)
     _check_layer_settings(recipe, config)
-    config.to_hf()  # raises now, and not when the trained model is saved
+    config.to_hf()  # raises an error now instead of when the trained model is saved
     return config
 
 
@@ -127,7 +129,7 @@ def _check_shapes(loaded: "Loaded", config: BertConfig) -> None:
 
 
 def check_length(length: int, config: BertConfig, key: str) -> None:
-    """Raise InputError when sequences of `length` tokens, set by recipe key `key`, are longer than the positions."""
+    """Raise InputError when sequences of `length` tokens, set by recipe key `key`, exceed the model's positions."""
     if length > config.max_position_embeddings:
         raise InputError(
             f"{key}: expected at most the model's {config.max_position_embeddings} positions "
@@ -136,20 +138,20 @@ def check_length(length: int, config: BertConfig, key: str) -> None:
 
 
 def check_room(config: BertConfig, longest: int, what: str) -> None:
-    """Raise InputError when there is no room for `longest` tokens with global attention, those of `what`."""
+    """Raise InputError when `max_global_tokens` is less than `longest`, the number of tokens in `what`."""
     if 0 < config.setting("max_global_tokens", 0) < longest:
         raise InputError(
-            f"config.model.max_global_tokens: expected at least {longest}, the tokens of {what}, "
+            f"config.model.max_global_tokens: expected at least {longest}, the length of {what}, "
             f"found {config.setting('max_global_tokens', 0)}"
         )
 
 
 def steps_of_epochs(epochs: float, steps_per_epoch: float) -> int:
-    """Return the number of steps of passes over the data. Raises InputError above 2^31 - 1 steps."""
+    """Return the number of steps in `epochs` passes over the data. Raises InputError above 2^31 - 1 steps."""
     steps = epochs * steps_per_epoch
     if not steps < MAX_STEPS:
         most = MAX_STEPS / steps_per_epoch
         raise InputError(
-            f"config.num_epochs: expected fewer than {most:.4g}, that is, 2^31 steps of this data, found {epochs:g}"
+            f"config.num_epochs: expected fewer than {most:.4g}, as the limit is 2^31 steps, found {epochs:g}"
         )
     return math.ceil(steps)

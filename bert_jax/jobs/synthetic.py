@@ -1,4 +1,4 @@
-"""Shapes of a run without its data: its job is built on synthetic rows, and no teacher or guide computes outputs."""
+"""Shapes of a run without its data: the job is built on synthetic rows, and no teacher or guide computes outputs."""
 
 import itertools
 import json
@@ -20,14 +20,14 @@ from bert_jax.tokenization import Tokenizer
 from bert_jax.tokenization.interface import Encoded, SpecialIds
 from bert_jax.tokenization.layout import RowLayout
 
-# Keys of `data` that do not fit synthetic rows -> their values: all rows have `max_seq_length` tokens and are unpacked.
+# Keys of `data` -> their values for synthetic rows, which all have `max_seq_length` tokens and are unpacked.
 _OVERRIDES = {"dev": "", "validation_split": 0.0, "packing": 0, "encoding": ""}
 _TOKENS = ("pad", "unk", "cls", "sep", "mask", "word")
 _WORDS = re.compile(r"\S+")
 
 
 def recipe_for_shapes(recipe: Recipe, task: TaskRecipe) -> Any:
-    """Copy a resolved recipe, marked `only_shapes`; with synthetic rows if it names no data.
+    """Copy a resolved recipe, mark it `only_shapes`, and give it synthetic rows if it names no data.
 
     Raises:
         InputError: the recipe names no data, and its task has no synthetic rows.
@@ -61,11 +61,11 @@ def _put(part: Any, **values: Any) -> None:
 
 
 def stages_of(job: Job, recipe: Recipe) -> tuple[Stage, ...]:
-    """Return a stage for each batch shape; one if the source has no `steps_by_shape`.
+    """Return a stage for each batch shape, or one stage if the source has no `steps_by_shape`.
 
     Args:
-        job: the job, maybe on synthetic rows, whose epochs have no known number of steps.
-        recipe: the recipe of `recipe_for_shapes` from which it was built.
+        job: the job. On synthetic rows, the number of steps in an epoch is unknown.
+        recipe: the recipe of `recipe_for_shapes` from which the job was built.
     """
     source: Any = job.train_source
     num_steps = recipe.num_steps if has_synthetic_rows(recipe) else job.num_steps

@@ -1,4 +1,4 @@
-"""Synthetic rows for a job of which only the shapes are needed."""
+"""Synthetic rows for a job that is built only for its shapes."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from bert_jax.recipes import Recipe
 from bert_jax.storage import MemoryFile
 
 WORD = "a"  # a text of one token
-ONLY_SHAPES = "only_shapes"  # key of the copy of a recipe whose job is built for its shapes alone
+ONLY_SHAPES = "only_shapes"  # key of a recipe whose job is built only for its shapes
 DATA = ("train", "prepared", "mixture")  # keys of `data` that name the data to learn from
 
 
@@ -30,7 +30,7 @@ def rows_in_memory(recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def table_rows(columns: Columns, labels: Sequence[Any] = ("0", "1"), text: str = WORD) -> list[dict[str, Any]]:
-    """Return a row of a table for each label, with `text` in each column of texts, and two in a list of texts."""
+    """Return one table row per label, with `text` in each text column and twice in a column of lists of texts."""
     row: dict[str, Any] = {name: text for name in columns.wanted if name not in (columns.texts, columns.label)}
     lists = {columns.texts: [text, text]} if columns.texts else {}
     return [row | lists | ({columns.label: label} if columns.label else {}) for label in labels]

@@ -1,4 +1,4 @@
-"""Distillation as a task's `build` uses it; `jobs.distillation` is imported only for a recipe with a teacher."""
+"""Distillation for a task's `build`; `jobs.distillation` is imported only for a recipe with a teacher."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def distillation_of(recipe: Recipe) -> "Distillation | None":
-    """Return the settings of a resolved recipe; None where it distils nothing.
+    """Return the distillation settings of a resolved recipe, or None if it names no teacher.
 
     Raises:
-        InputError: the settings are not valid, or the recipe has settings that do not go with distillation.
+        InputError: the settings are invalid, or the recipe has others that cannot be combined with distillation.
     """
     c = recipe.distillation
     if not c.teacher and not any(weight for term, weight in c.weights.items() if term != "labels"):
@@ -28,7 +28,7 @@ def distillation_of(recipe: Recipe) -> "Distillation | None":
 
 
 def teacher_classes(recipe: Recipe, head: str) -> tuple[str, ...] | None:
-    """Return the names of the teacher's classes, which a student of its soft labels has too; None without these."""
+    """Return the teacher's class names, which a student of its soft labels must have, or None without soft labels."""
     settings = distillation_of(recipe)
     if settings is None or "soft_labels" not in settings.weights:
         return None
@@ -38,7 +38,7 @@ def teacher_classes(recipe: Recipe, head: str) -> tuple[str, ...] | None:
 
 
 def reads_no_labels(recipe: Recipe) -> bool:
-    """Return whether the labels of the training data are not read, since the task's own loss has no weight."""
+    """Return whether the labels of the training data are not read, since the weight of the task's own loss is 0."""
     settings = distillation_of(recipe)
     if settings is None or settings.labels:
         return False
@@ -56,7 +56,7 @@ def with_teacher_outputs(
     rows: "Paddable",
     encode: "Callable[[Tokenizer, str, int], Paddable]",
 ) -> Any:
-    """Add the teacher's cached outputs to training rows, where the recipe names a cache.
+    """Add the teacher's cached outputs to training rows if the recipe names a cache.
 
     Args:
         recipe: the resolved recipe.

@@ -13,9 +13,9 @@ from bert_jax.recipes import Recipe
 
 
 def with_trained_head(job: Job, recipe: Recipe) -> Job:
-    """Return the training job that starts from all parameters of `init_from`, those of its head included.
+    """Return the training job that starts from all parameters of `init_from`, including its head.
 
-    The outputs of a classifier are put into the order of the job's classes.
+    The outputs of a classifier are reordered to match the job's classes.
 
     Args:
         job: a fine-tuning job.

@@ -1,7 +1,7 @@
 """`bert_jax.json`, which records the columns and classes of a fine-tuned model's training data.
 
-The file is beside the weights; transformers ignores it. `evaluate` and `predict` use it for columns that the user does
-not name.
+The file is beside the weights; transformers ignores it. `evaluate` and `predict` read from it the columns that the user
+does not name.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ _KEYS: tuple[FileKey, ...] = (
     honoured("classes", "class -> number of rows in the training data"),
     honoured("missing_labels", "whether `evaluate` leaves out rows without a label, as training did"),
 )
-_TEXTS = ("text", "pair", "label", "texts", "separator", "delimiter")  # fields of Columns that are a text
+_TEXTS = ("text", "pair", "label", "texts", "separator", "delimiter")  # the string fields of Columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TrainingMetadata:
         columns: the columns of texts and labels.
         classes: class -> number of rows.
         missing_labels: one of `bert_jax.data.finetuning.labels.MISSING_RULES`.
-        records: what the task of the model records, by key (`bert_jax.tasks.Record`).
+        records: key -> what the model's task records under it (`bert_jax.tasks.Record`).
     """
 
     columns: Columns = dataclasses.field(default_factory=Columns)
@@ -44,7 +44,7 @@ class TrainingMetadata:
 
 
 def training_metadata_keys() -> tuple[FileKey, ...]:
-    """Return the keys of the file, with those that tasks record."""
+    """Return the keys of the file, including those that tasks record."""
     records = (entry.record for entry in TASKS.values() if entry.record is not None)
     return (*_KEYS, *(honoured(record.name, record.meaning) for record in records))
 
@@ -68,7 +68,7 @@ def write_training_metadata(directory: storage.PathLike, metadata: TrainingMetad
 
 
 def read_training_metadata(model_dir: storage.PathLike) -> TrainingMetadata:
-    """Read the file of a model directory; defaults if there is no such file.
+    """Read the file of a model directory, or return the defaults if it does not exist.
 
     Raises:
         InputError: the file is invalid.

@@ -1,4 +1,4 @@
-"""The model. Only this package, and the modules of families, know Flax NNX."""
+"""The model; only this package, and the modules of families, use Flax NNX."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Attention by the kernels of TPUs and GPUs: which sizes they support, and their calls."""
+"""Attention kernels of TPUs and GPUs: which sizes they support, and functions that call them."""
 
 import functools
 from typing import TYPE_CHECKING
@@ -19,11 +19,11 @@ else:  # imported on first use: a program uses at most one of them
     splash = LazyModule("bert_jax.modeling.kernels.splash")
 
 _AMPERE = 8  # lowest compute capability with cuDNN's flash attention
-_WIDEST_HEAD = 128  # widest head that it supports on all these GPUs
+_WIDEST_HEAD = 128  # largest head size that cuDNN supports on all these GPUs
 
 
 def unfit_sizes(backend: str, config: BertConfig, compute: Compute, length: int, longest: int | None) -> str | None:
-    """Return why the sizes of a model do not suit a backend of its platform, or None; `longest` is that of fused."""
+    """Return why a backend does not support the sizes of a model, or None; `longest` is fused's longest sequence."""
     if backend == "splash":
         return None if splash.supports(length) else f"expected a length that is a multiple of 128, found {length}"
     if backend == "cudnn":
@@ -40,14 +40,14 @@ def unfit_sizes(backend: str, config: BertConfig, compute: Compute, length: int,
 
 
 def _unfit_for_cudnn(config: BertConfig, compute: Compute, length: int) -> str | None:
-    """Return why cuDNN's flash attention cannot be used, or None; as `jax.nn.dot_product_attention` requires."""
+    """Return why cuDNN's flash attention (`jax.nn.dot_product_attention`) cannot be used, or None."""
     if compute.dtype != "bfloat16":
         return f"expected dtype bfloat16, found {compute.dtype}"
     if length % 2:
         return f"expected an even length, found {length}"
     if config.head_size % 8 or config.head_size > _WIDEST_HEAD:
-        return f"expected heads of a multiple of 8, up to {_WIDEST_HEAD}, found {config.head_size}"
-    # An Ampere or later. Where JAX has no GPU, the program is for another machine. An AMD GPU's is a name.
+        return f"expected a head size that is a multiple of 8, up to {_WIDEST_HEAD}, found {config.head_size}"
+    # Without a GPU here, the program is for another machine, so the check passes. AMD GPUs have a name here.
     capability = str(getattr(jax.devices()[0], "compute_capability", _AMPERE))
     major = capability.partition(".")[0]
     if not major.isdigit() or int(major) < _AMPERE:
@@ -74,7 +74,7 @@ def by_fused(
 def fused_form(
     mask: AttentionMask, config: BertConfig, batch: int, words: jax.Array | None, compute: Compute
 ) -> "tuple[fused.Form, jax.Array]":
-    """Return the form of a fused kernel, and the random words, which it reads even without dropout."""
+    """Return the `Form` of a fused kernel, and its random words, which are 0 without dropout."""
     rate = 0.0 if words is None else config.attention_probs_dropout_prob
     if words is None:
         words = jnp.zeros((batch, config.num_attention_heads, 2), jnp.uint32)
@@ -82,18 +82,18 @@ def fused_form(
 
 
 def by_splash(mask: AttentionMask, query: jax.Array, key: jax.Array, value: jax.Array, compute: Compute) -> jax.Array:
-    """Compute attention on a TPU by the splash kernel, `[B, N, S, H]` as each argument."""
+    """Compute attention on a TPU by the splash kernel; arguments and result are `[B, N, S, H]`."""
     batch, _, length, _ = query.shape
     rows, heads = ("batch", None), ("batch", "heads", None, None)
     run = mapped(functools.partial(splash.splash_attention, window=mask.window), (*[heads] * 3, rows), heads)
-    # Padding attends to padding, and in the other backends to tokens; outputs of padding are not used.
+    # Padding attends to padding here, and to tokens in the other backends; outputs at padding are not used.
     _, ids = mask.ids(batch, length)
     context: jax.Array = run(*(x.astype(compute.dtype) for x in (query, key, value)), ids)
     return context
 
 
 def by_cudnn(mask: AttentionMask, query: jax.Array, key: jax.Array, value: jax.Array, compute: Compute) -> jax.Array:
-    """Compute attention on a GPU by cuDNN, `[B, S, N, H]` as each argument."""
+    """Compute attention on a GPU by cuDNN; arguments and result are `[B, S, N, H]`."""
     length = query.shape[1]
     seen = mask.seen(length)
     if seen is not None:  # cuDNN needs a mask row for each query

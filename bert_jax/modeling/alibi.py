@@ -28,7 +28,7 @@ class AlibiAttention(SelfAttention):
 
 
 def _with_alibi(plan: AttentionPlan, length: int, heads: int) -> AttentionPlan:
-    """Return the plan with ALiBi in its bias; in the layer, so that the compiler fuses it with the scores."""
+    """Add ALiBi to the bias of a plan; each layer does this itself, so that the compiler fuses it with the scores."""
     keys = jnp.arange(length)
     queries = keys[None] if plan.query_positions is None else plan.query_positions.index
     distances = abs(queries[:, None, :, None] - keys).astype(jnp.float32)  # [1 or B, 1, S or P, S]

@@ -39,7 +39,7 @@ class SelfAttention(nnx.Module, KindOfAttention):
             self.output_norm = LayerNorm(config, size)
 
     def add_projections(self, rngs: nnx.Rngs) -> None:
-        """Make further projections, in kinds of attention that have them."""
+        """Create the further projections of a subclass."""
 
     def attend(
         self,
@@ -67,9 +67,9 @@ class SelfAttention(nnx.Module, KindOfAttention):
     ) -> tuple[jax.Array, jax.Array | None, tuple[jax.Array, ...]]:
         """Return the block's output, for xla the attention probabilities `[B, N, S, S]`, and the projections.
 
-        With `sources`, queries and keys are projections of the first, and values of the second, instead of `x`, which
-        is only added to the output: it then has only the query positions. The projections are query, key and value,
-        `[B, S, heads * H]`, before rotary positions and after their norms.
+        With `sources`, queries and keys are projections of its first array, and values of its second. `x` is then only
+        the residual, and has only the query positions. The projections returned are query, key and value,
+        `[B, S, heads * H]`, after their norms and before rotary positions.
         """
         pre = self.config.norms.norm_placement == "pre"
         normed = self.layer_norm(x) if pre else x

@@ -14,14 +14,14 @@ MASKED = -1e9
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class AttentionMask:
-    """An attention mask: a query attends to keys with the same id within the window, or of global tokens.
+    """An attention mask: a query attends to keys with its id that are within the window or of global tokens.
 
     Attributes:
         query_ids: `[B, S]` int32; None means that all are 1.
         key_ids: `[B, S]` int32; None means the ids of the queries.
         window: greatest distance between a query and a key; None means no limit.
-        global_tokens: positions of the G tokens with global attention, `[B, G]` int32 ascending; S where there is none.
-        is_global: whether a token is one of these, bool `[B, S]`.
+        global_tokens: positions of the G tokens with global attention, `[B, G]` int32 ascending; unused entries are S.
+        is_global: whether a token has global attention, bool `[B, S]`.
     """
 
     query_ids: jax.Array | None = None
@@ -62,7 +62,7 @@ class AttentionMask:
         return seen
 
     def global_queries(self, length: int) -> Positions:
-        """Return the positions of the tokens with global attention; the last one where there is none."""
+        """Return the positions of the global tokens; unused entries are the last position."""
         assert self.global_tokens is not None
         return Positions(jnp.minimum(self.global_tokens, length - 1), length)
 

@@ -30,11 +30,11 @@ class AttentionPlan:
     """The plan for the attention of a layer: backend, mask and positions.
 
     Attributes:
-        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local, or one of a kind of attention.
+        backend: one of `bert_jax.modeling.compute.ATTENTIONS` except auto; or local, or that of one kind of attention.
         mask: the attention mask.
-        bias: bias of the scores from `mask` and relative positions, shared by all such layers: for xla
-            `[B or 1, N or 1, 1 or S, S]`, for local by blocks; None for the other backends.
-        extra: what a kind of attention uses beside these, a tree of arrays: `KindOfAttention.planned` adds it, or a
+        bias: bias of the scores from `mask` and relative positions, which the layers of this plan share: for xla
+            `[B or 1, N or 1, 1 or S, S]`, for local in blocks; None for the other backends.
+        extra: further arrays (a tree) that a kind of attention uses; `KindOfAttention.planned` adds them, or a
             `bert_jax.modeling.stack.Beside`.
         query_positions: the P query positions; None means all positions. With P positions, `bias` is
             `[B or 1, N or 1, 1 or P, S]`.
@@ -57,7 +57,7 @@ class AttentionPlan:
 
 
 class KindOfAttention:
-    """The changes that a kind of attention makes to mask and plan before a module exists; BERT's makes none."""
+    """Methods by which a kind of attention changes mask and plan, without its module; BERT's changes nothing."""
 
     @staticmethod
     def mask_of(mask: AttentionMask, config: BertConfig, head: str, inputs: "Inputs") -> AttentionMask:
@@ -71,7 +71,7 @@ class KindOfAttention:
 
     @staticmethod
     def longest_fused(compute: Compute) -> int | None:
-        """Return the longest sequence of the backend fused; None = as for attention to all tokens."""
+        """Return the longest sequence that the backend fused supports; None = as for BERT's attention."""
         return None
 
     @staticmethod
@@ -86,7 +86,7 @@ def plan_attention(
     """Choose the attention backend for sequences of `length`, with or without dropout and attention maps.
 
     Raises:
-        InputError: `compute.attention` names a backend that does not support this.
+        InputError: `compute.attention` names a backend that does not support the inputs or the config.
     """
     drops = drops and config.attention_probs_dropout_prob > 0
     kind = kind_of_attention(config)
@@ -104,7 +104,7 @@ def plan_attention(
 
 
 def kind_of_attention(config: BertConfig) -> type[KindOfAttention]:
-    """Return the class of the attention block: that which the positions need, or else that of the attention."""
+    """Return the class of the attention block: that of `config.positions` if it has one, or of `config.attention`."""
     kind: type[KindOfAttention] = import_object(config.positions.attention() or config.attention.builds())
     return kind
 
@@ -137,7 +137,7 @@ def _unfit(
     length: int,
     drops: bool,
 ) -> str | None:
-    """Return why a backend cannot be used, or None. The backend xla has no bounds, and its length may be symbolic."""
+    """Return why a backend cannot be used, or None; xla can always be used, also for a symbolic length."""
     if backend == "xla":
         return None
     platform = _PLATFORMS.get(backend, compute.target)

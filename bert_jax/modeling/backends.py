@@ -48,7 +48,7 @@ def attend(
     size, dtype = config.attention_width, compute.activation_dtype
     words = random_words(config, batch, dropout_key)
     if plan.backend == "fused":
-        # The kernel reads a head of keys for each head of queries.
+        # The kernel needs a head of keys for each head of queries.
         key, value = (jnp.repeat(x, count // x.shape[2], axis=2) for x in (key, value))
         projected = tuple(x.reshape(batch, length, size) for x in (query, key, value))
         return accelerators.by_fused(plan.mask, projected, config, words, compute).astype(dtype), None
@@ -82,14 +82,14 @@ def split_heads(projected: tuple[jax.Array, ...], config: BertConfig) -> tuple[j
 
 def merge_heads(context: jax.Array) -> jax.Array:
     """Return context `[B, N, S or P, H]` as `[B, S or P, N * H]`."""
-    context = constrain(context, "batch", "heads", None, None)  # its gradient stays split by heads too
+    context = constrain(context, "batch", "heads", None, None)  # splits the gradient by heads too
     return context.swapaxes(1, 2).reshape(context.shape[0], context.shape[2], -1)
 
 
 def by_xla(
     plan: AttentionPlan,
-    query: jax.Array,  # [B, N, S, H], as are the next two; or [B, N, P, H]
-    key: jax.Array,  # key and value may have fewer than N heads
+    query: jax.Array,  # [B, N, S or P, H]
+    key: jax.Array,  # [B, N or fewer, S, H], as is the next
     value: jax.Array,
     config: BertConfig,
     words: jax.Array | None,  # the result of `random_words`

@@ -1,4 +1,4 @@
-"""The heads of fine-tuned models: classes of texts, choices and tokens, and spans of answers."""
+"""The heads of fine-tuned models: sequence and token classification, multiple choice, question answering."""
 
 import jax
 from flax import nnx
@@ -30,7 +30,7 @@ class SequenceClassifier(Head):
         return encoded.pool(logits, ("mean",)) if self._is_late(encoded) else logits
 
     def summary(self, encoded: HeadInputs, dropout_key: jax.Array | None) -> jax.Array:
-        """Return the input of `classify`: `[B, D]`, or `[B, M, D]` with `cls_positions`; `[B, S, D]` if it is late."""
+        """Return the input of `classify`: `[B, D]`, or `[B, M, D]` with `cls_positions`; `[B, S, D]` if `_is_late`."""
         if not hasattr(encoded.module, "summary"):
             assert encoded.pooled is not None
             return encoded.pooled
@@ -48,7 +48,7 @@ class SequenceClassifier(Head):
 
     @staticmethod
     def _is_late(encoded: HeadInputs) -> bool:
-        """Return whether a classifier's logits are the mean of those of all tokens."""
+        """Return whether pooling is late: the logits are the mean of those of all tokens."""
         return encoded.config.heads.classifier_pooling == "late" and encoded.config.summary_of(encoded.name) != "pooler"
 
 

@@ -16,7 +16,7 @@ LAYERS = ("scan", "unroll")
 REMATS = ("none", "dots", "full")
 ATTENTIONS = ("auto", "xla", "fused", "splash", "cudnn")
 
-# Names of arrays that remat `dots` keeps, as it keeps matrix products.
+# Names of arrays that remat `dots` keeps beside matrix products.
 CONTEXT = "context"  # output of attention
 GATHERED = "gathered"  # a layer's weights, gathered from all devices
 
@@ -114,10 +114,10 @@ class _Form(NamedTuple):
     on_cpu: bool
 
 
-# The gradient is written by hand for two reasons. Its products take bfloat16 operands, and the gradient of a float32
-# kernel is float32. And XLA's CPU compiler multiplies bfloat16 at twice the speed of float32, but only into float32,
-# with row-major operands, and contracting the last axis of the first operand. The products of automatic differentiation
-# do not have this form, so they run as float32 or fail.
+# The gradient is written by hand for two reasons. Its products take bfloat16 operands, although the gradient of a
+# float32 kernel is float32. And XLA's CPU compiler multiplies bfloat16 at twice the speed of float32, but only into
+# float32, with row-major operands, and contracting the last axis of the first operand: products of automatic
+# differentiation do not have this form, so they run as float32 or fail.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _bfloat16_matmul(form: _Form, x: jax.Array, kernel: jax.Array) -> jax.Array:
     return _bfloat16_matmul_forward(form, x, kernel)[0]
@@ -146,7 +146,7 @@ _bfloat16_matmul.defvjp(_bfloat16_matmul_forward, _bfloat16_matmul_backward)
 
 
 def checkpointed(function: Callable[..., Any], compute: Compute) -> Callable[..., Any]:
-    """Wrap `function` in `jax.checkpoint` by `compute.remat`."""
+    """Wrap `function` in `jax.checkpoint` as `compute.remat` says."""
     if compute.remat == "none":
         return function
     policies = jax.checkpoint_policies

@@ -23,7 +23,7 @@ KeysValues = tuple[jax.Array, jax.Array]  # keys and values, `[B, S, N * H]` eac
 class DecoderCrossAttention(nnx.Module):
     """The cross-attention block, `[B, T, D] -> [B, T, D]`: attention, output projection, dropout, residual, LayerNorm.
 
-    Queries are projections of the decoder's states, keys and values of the encoder's.
+    Queries are projections of the decoder's states; keys and values are projections of the encoder's.
     """
 
     def __init__(self, config: BertConfig, rngs: nnx.Rngs):
@@ -55,11 +55,11 @@ class DecoderCrossAttention(nnx.Module):
             x: the decoder's states `[B, T, D]`.
             projected: keys and values of `project`.
             bias: bias of the scores, `[B, 1, 1, S]`; None = there is no padding.
-            keys: keys of the dropout of probabilities and of the output.
+            keys: dropout keys, for the probabilities and for the output.
             compute: compute options.
         """
         query = constrain(self.query(x, compute), "batch", None, "heads")
-        # The number of queries is not that of keys, so their positions are given.
+        # Queries and keys differ in number, so the plan needs the positions of the queries.
         queries = Positions(jnp.arange(x.shape[1])[None], projected[0].shape[1])
         plan = AttentionPlan("xla", AttentionMask(), bias, query_positions=queries)
         context, _ = attend(plan, split_heads((query, *projected), self.config), self.config, keys[0], compute)
@@ -85,7 +85,7 @@ def padding_bias(attention_mask: jax.Array | None) -> jax.Array | None:
 
 
 class DecoderHead(MaskedLM):
-    """The modules of a decoder beside those of a BERT with a masked-LM head; `EncoderDecoder` applies them."""
+    """The modules that a decoder adds to a BERT: masked-LM head and cross-attention; `EncoderDecoder` applies them."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return super().build(config, rngs) | {"cross_attention": stacked_cross_attention(config, rngs)}

@@ -27,11 +27,11 @@ _Layer = tuple[EncoderLayer, DecoderCrossAttention]
 
 
 class DecodingCache(NamedTuple):
-    """Keys and values that `decode_step` reads, of all layers.
+    """Keys and values of all layers that `decode_step` reads.
 
     Attributes:
-        target: of the decoder's tokens so far, `[L, R, T, A]` each; R = B, or B * K with K beams.
-        source: of the encoder's states, `[L, B, S, A]` each.
+        target: keys and values of the decoder's tokens so far, `[L, R, T, A]`; R = B, or B * K with K beams.
+        source: keys and values of the encoder's states, `[L, B, S, A]`.
         source_bias: bias of the scores of cross-attention, `[B, 1, 1, S]`, or None.
     """
 
@@ -92,7 +92,7 @@ def output_losses(
     """Return the losses of labels, without the logits of all positions in memory at once.
 
     With smoothing e, the loss is (1 - e) times the cross entropy of the label, plus e times the mean of the cross
-    entropies of all tokens. It differs from the plain one by e * (logit of the label - mean of the logits).
+    entropies of all tokens. That is the cross entropy of the label plus e * (its logit - mean of the logits).
 
     Args:
         bert: the decoder.
@@ -137,11 +137,11 @@ def decode_step(
         bert: the decoder.
         params: its parameters.
         tokens: int32 `[R]`; R = B, or B * K with the K beams of a text side by side.
-        step: its position, from 0.
-        cache: keys and values of the tokens before it.
+        step: the position of the tokens, from 0.
+        cache: keys and values of earlier tokens.
 
     Returns:
-        float32 logits of the next token, `[R, V]`, and the cache with this token.
+        float32 logits of the next token, `[R, V]`, and the cache with these tokens.
     """
     config, compute = bert.config, bert.compute
     module = merge_params(bert, params)

@@ -27,8 +27,8 @@ def drop(x: jax.Array, bits: jax.Array, rate: float) -> jax.Array:
 def random_bits(key: jax.Array, shape: tuple[int, ...], at: Positions | None = None) -> jax.Array:
     """Return random uint32 of `shape`, good enough for dropout and ten times cheaper than `jax.random.bits`.
 
-    An integer hash spreads two words of JAX's generator per row over the last axis. The hash is elementwise, so the
-    bits do not depend on sharding, and the backward pass can recompute them.
+    An integer hash expands two words per row, from JAX's generator, along the last axis. The hash is elementwise, so
+    the bits do not depend on sharding, and the backward pass can recompute them.
     """
     rows = shape[:-1] if at is None else (shape[0], at.length)
     words = jax.random.bits(key, (*rows, 2), jnp.uint32)
@@ -44,7 +44,7 @@ def spread(words: jax.Array, columns: int) -> jax.Array:
 def bits_of_scores(words: tuple[jax.Array, jax.Array], row: jax.Array, column: jax.Array) -> jax.Array:
     """Hash two random words per head to random uint32 for attention scores; the arguments broadcast together.
 
-    Kernels compute the bits of a block from the words.
+    A kernel computes the bits of a block of scores from the words.
     """
     first, second = words
     row = row * _GOLDEN

@@ -17,8 +17,8 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.models import Bert
 from bert_jax.modeling.spec import Params
 
-# How generator and discriminator share their embeddings: as one table that both losses train (`es`), as the
-# generator's, to which the discriminator adds a difference of its own (`gdes`), or not at all.
+# How generator and discriminator share their embeddings. `es`: one table that both losses train. `gdes`: the
+# discriminator adds a difference of its own to the generator's table. `none`: not at all.
 EMBEDDING_SHARINGS = ("es", "gdes", "none")
 
 
@@ -46,7 +46,7 @@ class Electra:
     """A generator and a discriminator.
 
     The object holds no parameters. Their tree is `{"discriminator": canonical tree, "generator": canonical tree}`. With
-    `embedding_sharing` `es` the generator's lacks the embeddings, which are the discriminator's, except for the dense
+    `embedding_sharing` `es`, the generator uses the discriminator's embeddings; its tree has none, except for the dense
     layer after them. With `gdes`, the tables in the discriminator's tree (of words, positions and token types) are the
     differences from the generator's tables, initially 0: the discriminator looks up the sum, and its loss has no
     gradient in the generator's tables.
@@ -126,7 +126,7 @@ class Electra:
         return {**params["generator"], "embeddings": {**shared, **own_embeddings}}
 
     def discriminator_params(self, params: Params) -> Params:
-        """Return the discriminator's parameters as a canonical tree, without a gradient in those of the generator."""
+        """Return the discriminator's parameters as a canonical tree; the generator's tables get no gradient."""
         discriminator: Params = params["discriminator"]
         if self.embedding_sharing != "gdes":
             return discriminator
@@ -168,7 +168,7 @@ class Electra:
             input_ids: `[B, S]` int32 with masked tokens; the next three, and segment_ids, as for `Bert.apply`.
             masked_positions: `[B, P]`, positions that the generator fills.
             masked_labels: `[B, P]`, the original tokens at these positions.
-            masked_weights: `[B, P]`, 0 for unused entries of the last two.
+            masked_weights: `[B, P]`, 0 for unused entries of positions and labels.
             sample_key: key of the generator's samples.
             dropout_key: None means no dropout.
         """

@@ -79,7 +79,7 @@ class MultiVectorHead(Head):
 
 
 class SentenceEmbeddingHead(MultiVectorHead):
-    """A vector for the text: its tokens' vectors pooled, and the layers after that."""
+    """A vector for the text: the token vectors are pooled, then the layers of the head follow."""
 
     def positions_read(self, config: BertConfig) -> Read | None:
         of_first = config.pooling == "cls" and not config.pooling_skip

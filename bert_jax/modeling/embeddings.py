@@ -17,7 +17,7 @@ from bert_jax.sharding import constrain
 
 
 class Embeddings(nnx.Module):
-    """The embedding layer, `input_ids [B, S] -> [B, S, D]`. Its methods are the places where families differ."""
+    """The embedding layer, `input_ids [B, S] -> [B, S, D]`; families override its methods."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config, width = config, config.embeddings.added_width(config.hidden_size)
@@ -33,7 +33,7 @@ class Embeddings(nnx.Module):
             self.layer_norm = LayerNorm(config, width, config.norms.embedding_mlp_norm_eps)
 
     def add_modules(self, rngs: nnx.Rngs) -> None:
-        """Make further modules."""
+        """Create the further modules of a subclass."""
 
     def __call__(
         self,
@@ -57,7 +57,7 @@ class Embeddings(nnx.Module):
         return constrain(self.word_embeddings(input_ids), "batch", "length", "embed")
 
     def added_embeddings(self, inputs: Inputs) -> Iterator[jax.Array]:
-        """Yield what is added to the embeddings of words, each `[B or 1, S or 1, E]` or with fewer axes."""
+        """Yield the embeddings that are added to those of words, each `[B or 1, S or 1, E]` or with fewer axes."""
         if self.config.positions.kind == "sinusoidal":
             width = self.config.embeddings.added_width(self.config.hidden_size)
             yield self.of_positions(jnp.asarray(sinusoids(self.config.max_position_embeddings, width)), inputs)
@@ -67,7 +67,7 @@ class Embeddings(nnx.Module):
             yield looked_up(self.token_type_embeddings, inputs.token_type_ids)
 
     def of_positions(self, table: jax.Array, inputs: Inputs) -> jax.Array:
-        """Return the rows of a table of positions, `[B, S, E]` or `[S, E]`."""
+        """Look up the positions of the inputs in a table: `[B, S, E]` or `[S, E]`."""
         input_ids, offset = inputs.input_ids, self.config.positions.position_offset
         if inputs.position_ids is not None:
             return table[inputs.position_ids + offset]
@@ -87,7 +87,7 @@ class Embeddings(nnx.Module):
 
 
 def looked_up(embedding: Embedding, ids: jax.Array | None) -> jax.Array:
-    """Return the rows `[B, S, E]` of a table of a few rows; row 0, `[E]`, for all tokens if `ids` is None."""
+    """Look up rows `[B, S, E]` in a small table; if `ids` is None, return row 0, `[E]`, for all tokens."""
     rows = embedding.table()
     if ids is None or len(rows) == 1:
         return rows[0]

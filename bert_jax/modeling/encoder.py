@@ -48,7 +48,7 @@ class Encoder(nnx.Module):
     def __call__(
         self,
         x: jax.Array,  # [B, S, D]
-        plans: dict[int | None, AttentionPlan],  # window -> the plan of the layers with it
+        plans: dict[int | None, AttentionPlan],  # window -> plan of the layers with this window
         dropout_key: jax.Array | None,
         compute: Compute,
         options: Options,
@@ -88,7 +88,7 @@ class Encoder(nnx.Module):
                 )
 
             run = checkpointed(run, compute)
-            # Unrolled layers are traced once: a jitted function remembers its trace, and the compiler inlines it.
+            # Unrolled layers are traced once: a jitted function caches its trace, and the compiler inlines it.
             return jax.jit(run) if compute.layers == "unroll" else run
 
         complete = {window: completed(plan) for window, plan in plans.items()}

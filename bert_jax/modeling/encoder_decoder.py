@@ -1,4 +1,4 @@
-"""`EncoderDecoder`: two BERTs; the second reads the states of the first and writes a text.
+"""`EncoderDecoder`: two BERTs, of which the decoder generates a text from the states of the encoder.
 
 Rothe et al. 2020 (arXiv:1907.12461), "BERT2BERT".
 """
@@ -16,9 +16,9 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.models import Bert
 from bert_jax.modeling.spec import Params
 
-# Families of decoders: those whose class of Hugging Face transformers has cross-attention with BERT's names.
+# Families of decoders: those with a Hugging Face class that has cross-attention with BERT's names.
 DECODER_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
-# Fields of BertConfig that a decoder cannot change.
+# Fields of BertConfig, with the one value that decoders support.
 _FIXED = (
     ("norm_placement", "post"), ("stack", StackConfig()), ("relative_attention_buckets", 0), ("local_window", None),
     ("first_layer_norm", True), ("position_embedding_type", "absolute"), ("trigram_input", False),
@@ -49,8 +49,8 @@ class EncoderDecoder:
     """An encoder and a decoder.
 
     The object holds no parameters. Their tree is `{"encoder": canonical tree, "decoder": canonical tree}`, where the
-    decoder's has `cross_attention` and `mlm` too. If the encoder's hidden size is not the decoder's, `projection`, a
-    dense layer, is between them.
+    decoder's has `cross_attention` and `mlm` too. If their hidden sizes differ, the tree also has `projection`, a
+    dense layer between them.
 
     Attributes:
         config: the encoder's architecture.

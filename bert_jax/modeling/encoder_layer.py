@@ -27,7 +27,7 @@ class EncoderLayer(nnx.Module):
         self.mlp: Any = make_last_block(rngs=rngs)
 
     def add_blocks(self, config: BertConfig, rngs: nnx.Rngs) -> None:
-        """Make further blocks, in kinds of layers that have them."""
+        """Create the further blocks of a subclass."""
 
     def __call__(
         self,

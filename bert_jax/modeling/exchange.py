@@ -13,10 +13,10 @@ from bert_jax.modeling.compute import GATHERED, Compute
 
 if TYPE_CHECKING:
     from bert_jax import parameter_sharding
-else:  # imported on first use: only parameters on a mesh need its table
+else:  # imported on first use: needed only for parameters on a mesh
     parameter_sharding = LazyModule("bert_jax.parameter_sharding")
 
-KERNELS = r"(?<!router)/kernel"  # kernels of an encoder layer; experts are routed in float32
+KERNELS = r"(?<!router)/kernel"  # a layer's kernels, except the router's, which stays float32
 TABLES = r"(word_embeddings|mlm/decoder)/embedding"
 
 

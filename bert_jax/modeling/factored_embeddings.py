@@ -1,4 +1,4 @@
-"""Embeddings of another width than the hidden state's (Lan et al. 2020, arXiv:1909.11942, section 3.1)."""
+"""Embeddings whose width differs from the hidden state's (Lan et al. 2020, arXiv:1909.11942, section 3.1)."""
 
 import jax
 from flax import nnx
@@ -12,7 +12,7 @@ from bert_jax.sharding import constrain
 
 
 class FactoredEmbeddings(Embeddings):
-    """Embeddings `[B, S, E]`, which a dense layer projects to `[B, S, D]`, last, after LayerNorm and dropout."""
+    """Embeddings `[B, S, E]` that a dense layer projects to `[B, S, D]` after LayerNorm and dropout."""
 
     projection_bias = True
 
@@ -27,7 +27,7 @@ class FactoredEmbeddings(Embeddings):
         return self.config.embedding_width
 
     def projected(self, x: jax.Array, compute: Compute) -> jax.Array:
-        """Project `[B, S, E] -> [B, S, D]`, where these differ or the config says so."""
+        """Project `[B, S, E] -> [B, S, D]` if E is not D, or the config says so."""
         if not hasattr(self, "projection"):
             return x
         return constrain(self.projection(x, compute), "batch", "length", "embed")

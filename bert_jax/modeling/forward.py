@@ -68,7 +68,7 @@ def apply(bert: ModelSpec, params: Params, inputs: Inputs, options: Options) -> 
     at, inputs = (None, inputs) if options.reads_states else _of_last_layer(bert, inputs)
     x = module.embeddings(inputs, mask, keys[0], compute)
     x, hidden_states, maps, projections = module.encoder(x, plans, keys[1], compute, options, at, inputs.position_ids)
-    has_first = at is None or bert.head != "masked_lm"  # its last layer may compute only the masked positions
+    has_first = at is None or bert.head != "masked_lm"  # with masked LM, `at` may lack the first position
     pooled = None
     if hasattr(module, "pooler") and has_first:
         pooled = module.pooler(first_tokens(x, inputs.cls_positions), compute)
@@ -109,7 +109,7 @@ def positions_read(bert: ModelSpec) -> Read | None:
 
 
 def _of_last_layer(bert: ModelSpec, inputs: Inputs) -> tuple[Positions | None, Inputs]:
-    """Return the positions that the last layer computes (None = all), and inputs whose positions count these alone."""
+    """Return the positions that the last layer computes (None = all), and the inputs with positions renumbered."""
     first, masked = inputs.cls_positions, inputs.masked_positions
     batch, length = inputs.input_ids.shape
     read = positions_read(bert)
@@ -133,7 +133,7 @@ def _of_last_layer(bert: ModelSpec, inputs: Inputs) -> tuple[Positions | None, I
 def _attention_plans(
     bert: ModelSpec, mask: AttentionMask, inputs: Inputs, options: Options
 ) -> dict[int | None, AttentionPlan]:
-    """Return the attention plan of the layers with each window."""
+    """Return window -> attention plan of the layers with this window."""
     config, length = bert.config, inputs.input_ids.shape[-1]
     drops, maps = options.dropout_key is not None, options.output_attentions
     return {

@@ -144,9 +144,8 @@ class GlinerHead(nnx.Module):
     ) -> jax.Array:
         """Return the logits `[B, W, K, T]` of spans from their first and last words `[B, W, D]` and types `[B, T, D]`.
 
-        The first layer of the span's feed-forward block is applied to each word, and not to each span, and the product
-        of its second layer with the types is formed before that with the spans: the sums are the same, with fewer
-        operations.
+        To save operations, the first layer of the span's feed-forward block is applied to words instead of spans, and
+        its second layer is multiplied by the types first, then by the spans. The results are the same.
         """
         size, most = starts.shape[-1], self.config.max_width
         precision = jax.lax.Precision.HIGHEST

@@ -29,7 +29,7 @@ class Pooler(nnx.Module):
 
 
 def head_norm(config: BertConfig, features: int) -> LayerNorm:
-    """Return the LayerNorm of a head, which is plain where those of the encoder are `no_norm`."""
+    """Return the norm of a head: that of the encoder, but LayerNorm in place of `no_norm`."""
     return LayerNorm(config.replace(norm="layer_norm") if config.norms.norm == "no_norm" else config, features)
 
 
@@ -56,7 +56,7 @@ class VocabularyProjection(Transform):
             self.bias = nnx.Param(jnp.zeros((config.vocab_size,), jnp.float32))
 
     def add_decoder(self, config: BertConfig, rngs: nnx.Rngs) -> None:
-        """Make the output matrix, if it is not the word embedding."""
+        """Create the output matrix, if it is not the word embedding."""
         if not config.tie_word_embeddings:
             self.decoder = Embedding(config, config.vocab_size, config.embedding_width, rngs=rngs)
 

@@ -20,13 +20,13 @@ class Inputs:
         masked_positions: `[B, P]`, positions at which to compute masked-LM logits; None means all positions.
         masked_labels: `[B, P]`, the original tokens at these positions. If given, the output has losses instead of
             masked-LM logits, which takes a fraction of the memory.
-        segment_ids: `[B, S]`, for packed rows, in place of `attention_mask`: numbers of examples; tokens attend only to
-            tokens of the same example. Padding has a number of its own.
+        segment_ids: `[B, S]`, for packed rows, in place of `attention_mask`: the number of each token's example, to
+            whose tokens alone it attends. Padding has a number of its own.
         cls_positions: `[B, M]`, the first position of each example in packed rows. Sequence outputs are then computed
             for each example. None means the first token.
         task_type_ids: `[B, S]`, ids of tasks; None means 0.
-        global_attention_mask: `[B, S]`, 1 for tokens with global attention; a row takes the first
-            `max_global_tokens` of the config. None means those of the head.
+        global_attention_mask: `[B, S]`, 1 for tokens with global attention; only the first `max_global_tokens` of a
+            row count. None means the head's default.
         word_positions: `[B, W]`, the token of each word of a text (zero-shot NER); 0 for padding, which comes last.
         type_positions: `[B, T]`, the token of each entity type (zero-shot NER); 0 for padding.
     """
@@ -56,8 +56,8 @@ class Options:
     Attributes:
         dropout_key: None means no dropout, and no random blocks of block-sparse attention.
         sample_key: if given with `masked_labels`, the output has samples too.
-        output_last_hidden_state: whether to return the last hidden state. Without it and the next three, the last layer
-            computes only the positions that the head reads if layers are unrolled, with the same results.
+        output_last_hidden_state: whether to return the last hidden state. Without it and the next three, if layers are
+            unrolled, the last layer computes only the positions that the head reads, with the same results.
         output_hidden_states: whether to return all hidden states.
         output_attentions: whether to return all attention maps, and contacts in a model with a contact head.
         output_projections: whether to return the queries, keys and values of all layers.

@@ -26,7 +26,7 @@ def initializer(config: BertConfig) -> jax.nn.initializers.Initializer:
 
 
 def _is_quantized(parameter: Any) -> "TypeGuard[QuantizedParameter]":
-    """Return whether a parameter is a `bert_jax.modeling.quantized.QuantizedParameter` in place of an `nnx.Param`."""
+    """Return whether a parameter is a `QuantizedParameter` instead of an `nnx.Param`."""
     return isinstance(parameter, nnx.Module)
 
 
@@ -98,7 +98,7 @@ class Embedding(nnx.Module):
         return rows if self.quantizer is None else self.quantizer.rounded(rows)
 
     def table(self) -> jax.Array:
-        """Return the table; float32, unless it is `exchanged`."""
+        """Return the table; float32, unless `exchanged` has cast it."""
         if _is_quantized(self.embedding):
             return self.embedding.quantizer.dequantize(self.embedding.values)
         table = self.embedding[...]
@@ -134,7 +134,7 @@ _ERF_BY_ARITHMETIC = contextvars.ContextVar("erf_by_arithmetic", default=False)
 
 @contextlib.contextmanager
 def erf_by_arithmetic() -> Iterator[None]:
-    """Trace erf as sums and products while the block runs, for readers of StableHLO that lack the operation erf."""
+    """Trace erf as sums and products while the block runs, for users of StableHLO that lack its operation erf."""
     token = _ERF_BY_ARITHMETIC.set(True)
     try:
         yield

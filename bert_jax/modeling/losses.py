@@ -68,7 +68,7 @@ def _losses_forward(compute: Compute, x: Any, labels: Any, words: Any, table: An
 
 def _losses_backward(compute: Compute, residuals: tuple[jax.Array, ...], cotangents: tuple[jax.Array, ...]) -> Any:
     x, table, bias, gradient = residuals  # the gradient is [parts, B / parts, P, V]
-    # A token's cotangent scales its row of the small factors instead of its row of the large one.
+    # Each token's cotangent scales its rows of the small arrays `[P, D]`, not of the large gradient `[P, V]`.
     scale = split_rows(cotangents[0][..., None], len(gradient))
     score = functools.partial(matmul, compute=compute, transposed=True, dtype=gradient.dtype)
     _, pull = jax.vjp(score, (scale * split_rows(x, len(gradient))).astype(x.dtype), table)
@@ -120,7 +120,7 @@ def _sample(logits: jax.Array, words: jax.Array) -> jax.Array:
 
 
 def number_of_parts(rows: int, positions: int) -> int:
-    """Return the number of parts of a batch: at least two if a device has two rows, with at most `_TOKENS` tokens."""
+    """Return the number of parts (2 or more if possible), each of one row or up to `_TOKENS` tokens per device."""
     rows = device_share(rows, "batch")
     fitting = (n for n in range(2, rows + 1) if rows % n == 0 and rows // n * positions <= _TOKENS)
     return next(fitting, rows)

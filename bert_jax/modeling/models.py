@@ -24,7 +24,7 @@ class Bert(ModelSpec):
         compute: compute options.
 
     Raises:
-        InputError: the head is not known, or needs a pooler or `gliner` and `config` has none.
+        InputError: the head is not known, or needs a pooler or `gliner` that `config` lacks.
     """
 
     def init(self, key: jax.Array) -> Params:

@@ -16,8 +16,8 @@ class BertOutput:
         pooler_output: `[B, D]`, or `[B, M, D]` at given positions.
         logits: `[B, C]`, or `[B, M, C]` at given positions (sequence classification), `[B, S, C]` (token
             classification), `[B, K]` (multiple choice), `[B, S, V]`, or `[B, P, V]` at given positions (masked LM),
-            `[B, S]` (replaced-token detection), `[B, W, K, T]` for first words, widths and types (zero-shot NER), as
-            seq_relationship_logits (next sentence).
+            `[B, S]` (replaced-token detection), `[B, W, K, T]` for first words, widths and types (zero-shot NER), or
+            those of seq_relationship_logits (next sentence).
         prediction_logits: `[B, S, V]`, or `[B, P, V]` at given positions (pretraining).
         masked_lm_losses: `[B, P]`, the cross entropy of each given label, in place of logits (masked LM, pretraining).
         masked_lm_correct: `[B, P]`, 1 where the label has the greatest logit (masked LM, pretraining).
@@ -31,8 +31,8 @@ class BertOutput:
         token_weights: `[B, S]`, the weight of each token (sparse embedding with `lexical` pooling).
         hidden_states: `L + 1` of `[B, S, D]`, the first from the embeddings.
         attentions: `L` of `[B, N, S, S]`.
-        contacts: `[B, S - 2, S - 2]`, probabilities that two residues of a protein touch, without the tokens around
-            them; with attentions, in a model with a contact head.
+        contacts: `[B, S - 2, S - 2]`, probabilities that two residues of a protein touch, without the special tokens
+            around them; present with `attentions` in a model with a contact head.
         projections: `L` of (query, key, value), each `[B, S, D]`, before rotary positions.
     """
 

@@ -43,8 +43,8 @@ def sinusoids(length: int, features: int) -> np.ndarray:
 def alibi_slopes(heads: int) -> np.ndarray:
     """Return the slope of each head in ALiBi, float32 `[N]` (Press et al. 2021, arXiv:2108.12409, section 3).
 
-    For N heads, where N is a power of 2, the slopes are the first N powers of 2^(-8 / N). For other N they are those of
-    the power of 2 below, and then every second one of those of the power of 2 above.
+    For N heads, where N is a power of 2, the slopes are the first N powers of 2^(-8 / N). For other N, they are the
+    slopes for the next lower power of 2, followed by every second slope for the next higher one.
     """
     below = 1 << (heads.bit_length() - 1)
     slopes = 2.0 ** (-8 * np.arange(1, below + 1) / below)

@@ -1,4 +1,4 @@
-"""The dense layer between an encoder and a decoder of another width."""
+"""The dense layer between an encoder and a decoder of different widths."""
 
 import jax
 from flax import nnx
@@ -10,7 +10,7 @@ from bert_jax.modeling.spec import Params
 
 
 def init_projection(features: int, config: BertConfig, key: jax.Array) -> Params:
-    """Initialise the layer from states of `features` columns to those of a decoder."""
+    """Initialise the layer that maps states of width `features` to the width of a decoder."""
     dense = Dense(config, features, config.hidden_size, rngs=nnx.Rngs(params=key))
     return nnx.to_pure_dict(nnx.state(dense))
 

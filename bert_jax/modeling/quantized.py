@@ -7,8 +7,8 @@ A quantized parameter of the canonical tree is a dict of arrays in place of one 
     embedding  {"quantized": int8 [rows, features], "scale": float32 [rows, 1]}
 
 and, in mode int8_static, "input_scale": float32 [..., 1] of the kernel's input. Quantization is symmetric: a number x
-becomes round(x / scale), and scale is the largest absolute value that shares it, over 127.5 (7.5 in int4, 448 in
-float8).
+becomes round(x / scale), where scale is the largest absolute value that shares it, divided by 127.5 (7.5 in int4, 448
+in float8).
 """
 
 import dataclasses
@@ -93,7 +93,7 @@ class Quantizer:
         return y.reshape(*x.shape[:-1], y.shape[-1]).astype(compute.activation_dtype)
 
     def rounded_inputs(self, x: jax.Array) -> jax.Array:
-        """Quantize and dequantize the input of a dense layer if the mode does; the gradient is straight-through."""
+        """Quantize and dequantize a dense layer's input if the mode quantizes it; the gradient is straight-through."""
         if self.quantization.inputs != "dynamic":
             return x
         import qwix
@@ -169,11 +169,11 @@ class QuantizedParameter(nnx.Module):
 
 
 def quantize_module(module: nnx.Module, quantization: Quantization) -> None:
-    """Quantize the kernels and tables of a model's dense layers and embeddings, or have them rounded in training.
+    """Quantize the kernels and embedding tables of a model or, in training, set the quantizers that round them.
 
     Raises:
         InputError: the group size of int4 does not divide the inputs of a dense layer; or, in training, a pattern of
-            parameters to keep matches none.
+            parameters to keep in float32 matches none.
     """
     modules: list[Any] = [entry for entry in nnx.iter_graph(module) if hasattr(type(entry[1]), "PARAMETER")]
     layers = {"/".join(map(str, (*path, layer.PARAMETER))): layer for path, layer in modules}

@@ -2,8 +2,8 @@
 arXiv:2104.06979, section 3).
 
 Its embeddings and layers are those of the encoder. Each layer has a causal attention mask, and a cross-attention block
-of its own between self-attention and feed-forward block. As it attends to one vector, whose probability is 1, queries
-and keys would change nothing, so there are none.
+of its own between self-attention and feed-forward block. Cross-attention attends to one vector, with probability 1, so
+it needs no queries and keys.
 """
 
 import functools
@@ -42,7 +42,7 @@ class CrossAttention(nnx.Module):
     def __call__(
         self, x: jax.Array, vectors: jax.Array, keys: tuple[jax.Array | None, jax.Array | None], compute: Compute
     ) -> jax.Array:
-        """Return the block's output; `keys` are of the dropout of probabilities and of the output."""
+        """Return the block's output; `keys` are the dropout keys for the probabilities and for the output."""
         config = self.config
         values = self.value(vectors.astype(compute.activation_dtype), compute)  # [B, N * H]
         heads = values.reshape(len(values), 1, config.num_attention_heads, -1)
@@ -101,8 +101,8 @@ def reconstruction_losses(
         params: its parameters.
         decoder: the parameters of `init_decoder`.
         vectors: sentence embeddings `[B, E]`.
-        input_ids: the tokens of the texts but the last, `[B, S]`.
-        labels: the tokens but the first, `[B, S]`.
+        input_ids: each text's tokens except the last, `[B, S]`.
+        labels: each text's tokens except the first, `[B, S]`.
         dropout_key: None means no dropout.
 
     Returns:

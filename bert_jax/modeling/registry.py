@@ -14,7 +14,7 @@ from bert_jax.modeling.feed_forward import FeedForward
 from bert_jax.modeling.stack import Beside, Stack
 from bert_jax.modeling.task_heads import Head
 
-# Head -> its class; `lexical` is a sparse embedding of that pooling.
+# Head -> its class; `lexical` is a sparse embedding with pooling `lexical`.
 _HEADS: LazyRegistry[type[Head]] = LazyRegistry(
     {
         "encoder": "bert_jax.modeling.task_heads.Head",
@@ -37,13 +37,13 @@ _HEADS: LazyRegistry[type[Head]] = LazyRegistry(
 
 
 def embeddings_of(config: BertConfig) -> type[Embeddings]:
-    """Return the embedding layer."""
+    """Return the class of the embedding layer."""
     kind: type[Embeddings] = import_object(config.embeddings.builds())
     return kind
 
 
 def attention_of(config: BertConfig) -> type[SelfAttention]:
-    """Return the attention block."""
+    """Return the class of the attention block."""
     kind = kind_of_attention(config)
     assert issubclass(kind, SelfAttention)
     return kind
@@ -68,18 +68,18 @@ def pooler_of(config: BertConfig) -> Callable[..., nnx.Module]:
 
 
 def feed_forward_of(config: BertConfig) -> type[FeedForward]:
-    """Return the feed-forward block."""
+    """Return the class of the feed-forward block."""
     kind: type[FeedForward] = import_object(config.feed_forward.builds())
     return kind
 
 
 def beside_of(config: BertConfig) -> tuple[Beside, ...]:
-    """Return the encoder modules beside the layers."""
+    """Return the encoder's modules beside its layers."""
     return tuple(import_object(name)() for name in (*config.positions.beside(), *config.attention.beside()))
 
 
 def head_of(config: BertConfig, name: str) -> Head:
-    """Return the head of a name."""
+    """Return the head called `name`."""
     if family_head := config.heads.head(name):
         kind: type[Head] = import_object(family_head)
         return kind()
@@ -89,5 +89,5 @@ def head_of(config: BertConfig, name: str) -> Head:
 
 
 def further_heads(config: BertConfig) -> tuple[Head, ...]:
-    """Return the additional heads of every model of a config."""
+    """Return the heads that a config adds to every model."""
     return tuple(import_object(name)() for name in config.heads.further_heads())

@@ -14,7 +14,7 @@ from bert_jax.modeling.task_heads import Head, HeadInputs, Outputs
 
 
 class Discriminator(nnx.Module):
-    """ELECTRA's discriminator head, `[B, S, D] -> [B, S]`: logits that a token was replaced (arXiv:2003.10555).
+    """ELECTRA's discriminator head, `[B, S, D] -> [B, S]`: logits that a token was replaced.
 
     With `discriminator_norm` it first adds the state of the example's first token to that of each token, and applies a
     LayerNorm, as in DeBERTa-v3 (github.com/microsoft/DeBERTa).

@@ -31,7 +31,7 @@ class RotaryAttention(SelfAttention):
 
 @dataclasses.dataclass(frozen=True)
 class Rotating(Beside):
-    """The rotation by positions, which all layers of one window share."""
+    """The rotation by positions, which all layers with the same window share."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, Any]:
         part = expect(config.positions, RotaryConfig)
@@ -50,7 +50,7 @@ class Rotating(Beside):
 
 
 def rotary_speeds(size: int, theta: float, factor: float = 1.0) -> jax.Array:
-    """Return the angles `[H / 2]` by which a position rotates the points of a head."""
+    """Return the inverse frequencies `[H / 2]`: the angles by which a position rotates a head's points."""
     return theta ** -(jnp.arange(0, size, 2, dtype=jnp.float32) / size) / factor
 
 
@@ -62,9 +62,9 @@ def rotation(length: int, position_ids: jax.Array | None, speeds: jax.Array) -> 
 
 
 def rotate(x: jax.Array, turn: Rotation, interleaved: bool) -> jax.Array:
-    """Apply rotary positions to `x [B, S, N, H]`, where a head has the coordinates of H / 2 points.
+    """Apply rotary positions to `x [B, S, N, H]`: rotate the H / 2 points of each head.
 
-    These are its two halves, or if `interleaved` its even and its odd columns.
+    The coordinates of the points are a head's two halves or, if `interleaved`, its even and odd columns.
     """
     wide, (cosines, sines) = x.astype(jnp.float32), turn
     a, b = (wide[..., 0::2], wide[..., 1::2]) if interleaved else jnp.split(wide, 2, axis=-1)

@@ -33,7 +33,7 @@ def splade(
         pooling: one of `bert_jax.config.values.SPLADE_POOLINGS`; any other pooling means `splade_max`.
         compute: dtype and platform.
     """
-    table = constrain(table, "vocab", None)  # gathered once, outside of the loop; in float32, as its gradient's sum is
+    table = constrain(table, "vocab", None)  # gathered once, before the loop; float32, as its gradient is a float32 sum
     summed, twice = "sum" in pooling, pooling.endswith("log1p")
 
     def weights(logits: jax.Array) -> jax.Array:

@@ -21,7 +21,7 @@ class ModelSpec:
         compute: compute options.
 
     Raises:
-        InputError: the head is not known, or needs a pooler or `gliner` and `config` has none.
+        InputError: the head is not known, or needs a pooler or `gliner` that `config` lacks.
     """
 
     config: BertConfig

@@ -1,6 +1,6 @@
-"""The layers of an encoder, one after another: their stacked parameters, and the scan or loop over these.
+"""The layers of an encoder: their stacked parameters, and the scan or loop over them.
 
-A family may have a `Stack` of its own (`config.stack.builds()`), and things beside the layers, each a `Beside`.
+A family may have a `Stack` of its own (`config.stack.builds()`), and modules beside the layers, each a `Beside`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from bert_jax.modeling.positions import Positions
 
 ArrayTree = Any  # a pytree of arrays
 Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of `jax.lax.scan`: one layer
-# (number of layers, what makes their last block in place of `FeedForward`) -> the layers, stacked
+# (number of layers, constructor of their last block if not `FeedForward`) -> the layers, stacked
 MakeLayers = Callable[..., nnx.Module]
 
 
@@ -39,11 +39,11 @@ class LayerParams:
         return jax.tree.map(lambda leaf: leaf[start:stop], self.state)
 
     def unstacked(self, rows: ArrayTree, start: int, count: int) -> list[ArrayTree]:
-        """Return `count` layers' rows of what `slice` returned; the first is that of the layer `start`."""
+        """Split the result of `slice` into the rows of `count` layers, from layer `start` on."""
         return unstack(count, rows)
 
     def layer(self, i: int, row: ArrayTree) -> tuple[nnx.GraphDef[Any], ArrayTree]:
-        """Return the graph and the parameters of the i-th layer, or of one of its kind, from its row."""
+        """Return the graph and the parameters of the i-th layer, or of another layer of its kind, from its row."""
         return self.graph, row
 
 
@@ -86,7 +86,7 @@ class Beside:
         return None
 
     def plan_of_layer(self, plan: AttentionPlan, row: Any) -> AttentionPlan:
-        """Return the plan of a layer, with its row of what `of_layers` returned."""
+        """Return the plan of a layer, with its row of the result of `of_layers`."""
         return plan
 
     def first(self, encoder: Any, step: Step, inputs: "FirstInputs") -> Step | None:
@@ -106,7 +106,7 @@ class FirstInputs:
 
 
 class LayerLoop:
-    """The layers of an encoder, with the inputs of each beside the hidden state: rows of parameters and other arrays.
+    """A loop over an encoder's layers, each of which reads the hidden state and its row of parameters and other arrays.
 
     Attributes:
         rows: the parameters.
@@ -123,11 +123,11 @@ class LayerLoop:
         """Return the last hidden state, and the outputs of each layer.
 
         Args:
-            steps: those of the first layers, repeated for later layers.
+            steps: the steps of the first layers, repeated for later layers.
             x: the hidden state `[B, S, D]`.
-            scans: whether layers in complete repetitions of the steps are scanned; otherwise one follows the other.
-            first: in place of the first layer's step, or None; the first repetition of the steps is then not scanned.
-            last: in place of the last layer's step, where that layer is not scanned, or None.
+            scans: whether complete repetitions of the steps are scanned; all other layers are unrolled.
+            first: replacement of the first layer's step, or None; the first repetition of the steps is then unrolled.
+            last: replacement of the last layer's step if that layer is unrolled, or None.
         """
         period, outputs = len(steps), []
 
@@ -154,7 +154,7 @@ class LayerLoop:
         return unrolled(x, before + scanned, self.count), outputs
 
     def _scan(self, steps: Sequence[Step], x: jax.Array, start: int, stop: int) -> tuple[jax.Array, Any]:
-        """Return the hidden state after the layers, and their outputs stacked. A repetition runs each step."""
+        """Scan the layers, all steps in each iteration; return the hidden state, and the layers' outputs, stacked."""
         period, layers = len(steps), self._slice(start, stop)
         if period == 1:
             return jax.lax.scan(steps[0], x, layers)

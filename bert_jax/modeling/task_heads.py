@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     pooling = LazyModule("bert_jax.modeling.pooling")
 
-Outputs = dict[str, Any]  # arrays by their fields of `BertOutput`
+Outputs = dict[str, Any]  # field of `BertOutput` -> array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class HeadInputs:
         pooled: the pooler's output `[B, D]`, or `[B, M, D]` with `cls_positions`; None without a pooler.
         dropout_key: None means no dropout.
         sample_key: None means no samples.
-        choices: K, the number of choices of multiple choice.
+        choices: K, the number of choices in multiple choice.
         maps: the attention maps of all layers, each `[B, N, S, S]`, or None.
     """
 
@@ -66,7 +66,7 @@ class HeadInputs:
 
     @property
     def tokens(self) -> jax.Array:
-        """Return the input of a head for tokens or spans, `[B, S, D]`."""
+        """Return the input of a token classifier or a span head, `[B, S, D]`."""
         has_summary = hasattr(self.module, "summary")
         return self.module.summary(self.states, self.compute) if has_summary else self.states
 
@@ -88,10 +88,10 @@ class HeadInputs:
 
 
 class Read(NamedTuple):
-    """The positions that a head reads, if not all."""
+    """Which positions a head reads, if not all."""
 
-    first: bool  # the first token of each example
-    masked: bool  # the masked positions
+    first: bool  # reads the first token of each example
+    masked: bool  # reads the masked positions
 
 
 class Head:
@@ -110,7 +110,7 @@ class Head:
         return None
 
     def __call__(self, encoded: HeadInputs) -> Outputs:
-        """Return fields of the output."""
+        """Return the head's fields of `BertOutput`."""
         return {}
 
 
@@ -127,7 +127,7 @@ class MaskedLM(Head):
         return self.predict(encoded, "logits")
 
     def predict(self, encoded: HeadInputs, logits_name: str) -> Outputs:
-        """Return logits under a name, or losses."""
+        """Return logits as `logits_name` or, with labels, losses."""
         module, inputs, compute = encoded.module, encoded.inputs, encoded.compute
         states = encoded.states
         if inputs.masked_positions is not None:

@@ -1,4 +1,4 @@
-"""From texts to vectors, class scores, filled masks and entities: the request that every API makes, and its answer."""
+"""Turn a request of any API into vectors, class scores, filled masks or entities."""
 
 import dataclasses
 import functools
@@ -20,10 +20,10 @@ from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal
 from bert_jax.serving.tasks import ServedTask
 
-_MOST_LOGITS = 1 << 23  # logits of masks in memory at a time, for each request
-_ANSWERED = 32  # most tokens in the sequences of filled masks, as a multiple of the most tokens of a request
+_MOST_LOGITS = 1 << 23  # maximum number of mask logits in memory at a time, per request
+_ANSWERED = 32  # limit on tokens in the filled sequences of a request, as a multiple of `max_request_tokens`
 
-TaskOutputs = dict[str, np.ndarray]  # name -> numbers, or strings as objects; for the names see `TASK_OUTPUTS`
+TaskOutputs = dict[str, np.ndarray]  # name in `TASK_OUTPUTS` -> array of numbers, or of strings as objects
 # Task -> its outputs: name, datatype of the Open Inference Protocol, and shape with -1 for any size.
 TASK_OUTPUTS: dict[ServedTask, list[tuple[str, str, list[int]]]] = {
     ServedTask.EMBED: [("embedding", "FP32", [-1, -1])],
@@ -55,14 +55,14 @@ class TextRequest:
         model: the model.
         texts: N texts, or none if there are `ids`.
         truncate: whether long texts are cut.
-        seconds: the second text of each text or None, for a classifier; empty = no text has one.
+        seconds: for a classifier, the second text of each pair, and None for a single text; empty = no pairs.
         ids: N texts as token ids without special tokens, for an embedding model.
         prompt_name: name of the prompt before each text; None = the model's default.
-        normalize: whether vectors have length 1; None = as the model's files say.
+        normalize: whether to scale vectors to length 1; None = as the model's files say.
         dimensions: number of leading dimensions of vectors to keep; None = as the model's files say.
-        raw: whether the scores of classes are logits, in place of those of the model's activation.
-        top_k: number of tokens for each mask.
-        strategy: how the classes of tokens become those of words: `simple`, `first`, `average` or `max`.
+        raw: whether class scores are logits, without the model's activation.
+        top_k: number of tokens to predict for each mask.
+        strategy: how a word gets its class from its tokens: `simple`, `first`, `average` or `max`.
     """
 
     model: ServedModel
@@ -79,13 +79,13 @@ class TextRequest:
 
 
 class _Item(NamedTuple):
-    """A row of a request, with what its output is turned into an answer with.
+    """A row of a request, with the data that turn its output into an answer.
 
     Attributes:
         row: the tokens.
-        text: number of its text.
-        ranges: the characters `[S, 2]` of its tokens, for entities.
-        only: whether its mask is the only one of the text.
+        text: number of its text in the request.
+        ranges: character ranges `[S, 2]` of its tokens, for entities.
+        only: whether its mask is the only one in the text.
     """
 
     row: Row
@@ -96,13 +96,13 @@ class _Item(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextRoute:
-    """A route that answers with what a model makes of texts.
+    """A route that runs a model on texts and answers with its outputs.
 
     Attributes:
-        body: the `msgspec.Struct` of its bodies.
-        fits: function of a model that says whether the route is for it.
-        read: function of a call and its body that returns the request; it raises `Refusal`.
-        write: function of a call, its body, the request and the outputs that returns what to answer as JSON.
+        body: the `msgspec.Struct` of its request bodies.
+        fits: function of a model that returns whether the route serves it.
+        read: function of a call and its body that returns the request; it may raise `Refusal`.
+        write: function of a call, its body, the request and the outputs that returns the value to answer as JSON.
         example: function of a model that returns a body, for the page and /openapi.json.
     """
 
@@ -121,10 +121,10 @@ class TextRoute:
 
 
 async def answer(call: Call, request: TextRequest) -> TaskOutputs:
-    """Return what a model makes of texts, with a row for each text, or for each mask or entity.
+    """Run a model on the texts of a request; the outputs have a row for each text, mask or entity.
 
     Raises:
-        Refusal: an option does not fit the model, a text is too long, or the request cannot be run.
+        Refusal: an option is not valid for the model, a text is too long, or the request cannot be run.
     """
     model, service = request.model, call.service
     call.texts, call.model = len(request.texts) + len(request.ids), model.name
@@ -140,7 +140,7 @@ async def answer(call: Call, request: TextRequest) -> TaskOutputs:
         function = functools.partial(finish, request, part, outputs)
         if model.task in (ServedTask.EMBED, ServedTask.CLASSIFY):
             parts.append(await call.compute(sum(output.size for output in outputs), function))
-        else:  # the tokenizer has a part in these
+        else:  # these use the tokenizer
             parts.append(await service.in_thread(function))
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -150,7 +150,7 @@ def _tokenize_to_embed(call: Call, request: TextRequest) -> list[_Item]:
     if request.ids and not call.service.settings.token_ids:
         raise Refusal(
             Reason.INVALID,
-            "expected texts, found token ids, which mean nothing unless they are of this model's tokenizer: send texts "
+            "expected texts, found token ids, which are valid only if this model's tokenizer made them: send texts "
             "(LangChain: check_embedding_ctx_length=False), or serve with --token-ids",
         )
     size = model.config.sentence_embedding_size
@@ -205,7 +205,7 @@ def _tokenize_to_fill(call: Call, request: TextRequest) -> list[_Item]:
             mask = tokenizer.id_to_token(tokenizer.mask_id)
             raise InputError(f"text {number}: expected a {mask} to fill, found none")
     tokens = sum(row.size * len(masks) for row, masks in zip(rows, positions, strict=True))
-    service.check_tokens(tokens)  # before there is a row for each mask
+    service.check_tokens(tokens)  # checked before a row is made for each mask
     service.check(model, sum(map(len, positions)))
     if tokens * request.top_k > (most := _ANSWERED * service.settings.max_request_tokens):
         message = f"expected at most {most} tokens in the sequences of all masks, found {tokens * request.top_k}"
@@ -257,7 +257,7 @@ def _entities(request: TextRequest, items: Sequence[_Item], outputs: Sequence[np
 
 
 def _columns(request: TextRequest, rows: Sequence[tuple[Any, ...]]) -> TaskOutputs:
-    """Return the outputs of a task from a tuple of them for each row."""
+    """Return the outputs of a task from rows, each a tuple with one value per output."""
     columns = zip(*rows, strict=True) if rows else [()] * len(TASK_OUTPUTS[request.model.task])
     return {
         name: np.array(column, _DTYPES[kind])

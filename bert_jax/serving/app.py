@@ -1,4 +1,4 @@
-"""The Starlette application: the routes of all APIs, health, metrics, the OpenAPI page and the page to try a model."""
+"""The Starlette application: routes of all APIs, health, metrics, openapi.json, and a page to try a model."""
 
 from collections.abc import Iterator
 
@@ -20,15 +20,15 @@ from bert_jax.serving.service import Service
 
 
 async def answer_health(call: Call) -> dict[str, str]:
-    """Answer `GET /health`: 200 when every shape of every model is compiled, 503 before and while stopping."""
+    """Answer `GET /health`: 200 when every shape of every model is compiled, 503 before that and while stopping."""
     call.service.check_ready()
     if call.service.stopping:
-        raise Refusal(Reason.NOT_READY, "expected a ready server, found one that stops")
+        raise Refusal(Reason.NOT_READY, "expected a ready server, found one that is stopping")
     return {"status": "ready"}
 
 
 def _apis() -> Iterator[Api]:
-    """Yield the routes; those of the Open Inference Protocol also with a version, which is always 1."""
+    """Yield the routes; those of the Open Inference Protocol's models also with a version in the path."""
     v2 = open_inference_api
     yield Api("GET", "/v1/models", openai_api.answer_models, "List the models", "ModelList")
     yield Api("GET", "/info", tei_api.answer_info, "Describe models and limits, as text-embeddings-inference", "Info")
@@ -39,10 +39,10 @@ def _apis() -> Iterator[Api]:
     yield Api("POST", "/v1/embeddings", openai_api.EMBEDDINGS, "Embed texts, as OpenAI does", "EmbeddingsResponse")
     yield Api("POST", "/embed", tei_api.EMBED, "Embed texts, as text-embeddings-inference does", "EmbedResponse")
     yield Api("POST", "/predict", tei_api.PREDICT, "Classify texts or pairs of texts", "PredictResponse")
-    yield Api("POST", "/rerank", rerank_api.RERANK, "Sort texts by relevance, in TEI's shape (`texts`)",
+    yield Api("POST", "/rerank", rerank_api.RERANK, "Sort texts by relevance, as text-embeddings-inference does",
               "RerankResponse")  # fmt: skip
     for path in ("/v1/rerank", "/v2/rerank"):
-        yield Api("POST", path, rerank_api.RERANK_DOCUMENTS, "... in the shape of Cohere and Jina (`documents`)",
+        yield Api("POST", path, rerank_api.RERANK_DOCUMENTS, "Sort texts by relevance, as Cohere and Jina do",
                   "RerankResponse")  # fmt: skip
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         yield Api("GET", path, v2.answer_metadata, "Open Inference Protocol v2: the tensors of a model",
@@ -77,12 +77,12 @@ def build_app(service: Service) -> Starlette:
     routes += [Route("/metrics", metrics), Route("/openapi.json", openapi)]
     routes += [Route("/", try_page), Route("/docs", try_page)]
     app = Starlette(routes=routes, middleware=_middleware(service), exception_handlers={HTTPException: _not_found})
-    app.router.redirect_slashes = False  # a redirect would carry the host that the client names
+    app.router.redirect_slashes = False  # a redirect would repeat the host that the client claims
     return app
 
 
 def _middleware(service: Service) -> list[Middleware]:
-    """Return the checks of hosts and origins, and for the origins that are allowed the headers of CORS."""
+    """Return the middleware that checks hosts and origins, and adds CORS headers for allowed origins."""
     settings = service.settings
     hosts = AllowedHosts(settings.host, settings.allowed_hosts)
     check_origins(settings.allowed_origins)
@@ -97,7 +97,7 @@ def _middleware(service: Service) -> list[Middleware]:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    """Answer a path or method that there is not, in the shape of the API of its path."""
+    """Answer a request for an unknown path or method, in the error format of the path's API."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     if error.status_code == 405:

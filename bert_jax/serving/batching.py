@@ -1,4 +1,4 @@
-"""Rows of tokens that wait for one model, and the choice of the next batch among its static shapes."""
+"""The queue of rows that wait for one model, and the choice of the next batch among the model's static shapes."""
 
 import asyncio
 import dataclasses
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-PATIENCE = 0.1  # seconds after which the oldest row is in the next batch, whatever else would fill a batch better
+PATIENCE = 0.1  # seconds after which the oldest row goes into the next batch, even if other rows would fill it better
 _FIRST_RATE = 20_000.0  # assumed tokens/s before any shape was measured; only the ratios between shapes matter
-_OVERHEAD = 64  # tokens that take as long as the fixed cost of a forward pass, before it was measured
+_OVERHEAD = 64  # assumed fixed cost of a forward pass in tokens, before any shape was measured
 _SMOOTHING = 0.2  # weight of the newest measurement in the mean
-BRIEF = 8  # a brief batch, for which short requests may wait, has 1 / BRIEF of the tokens of a full one
-_FIRST_TOKENS = 256  # padded tokens of a short request, which comes before all long ones
-_IN_A_ROW = 3  # batches of low levels before one with the oldest row, so that long requests end too
+BRIEF = 8  # a brief batch, short enough for short requests to wait for, has 1 / BRIEF of the tokens of a full one
+_FIRST_TOKENS = 256  # maximum padded tokens of a short request; short requests run before long ones
+_IN_A_ROW = 3  # batches of the lowest level before one with the oldest row, so that long requests finish too
 
 
 class Shape(NamedTuple):
@@ -31,7 +31,7 @@ class Row:
     Attributes:
         input_ids: int32 `[S]`, with special tokens.
         token_type_ids: int32 `[S]`.
-        masked_position: position whose masked-LM logits are wanted; 0 for other heads.
+        masked_position: position whose masked-LM logits to return; 0 for other heads.
     """
 
     input_ids: np.ndarray
@@ -57,13 +57,13 @@ class Submission:
         rows: the rows.
         future: resolved with `outputs`, in the event loop.
         submitted: time (`time.monotonic`) at which it was queued.
-        begun: time at which its first row was in a batch; 0 before.
-        dropped: whether the client is gone; its waiting rows are left out of batches.
-        levels: level -> the tokens of its waiting rows.
+        begun: time at which its first row was put into a batch; 0 before that.
+        dropped: whether the client is gone; its waiting rows are then left out of batches.
+        levels: level -> number of tokens in its waiting rows.
         outputs: the output of each row, once computed.
         left: number of rows without an output.
         waiting: number of rows that are in no batch yet.
-        waiting_tokens: their tokens.
+        waiting_tokens: number of tokens in these rows.
     """
 
     rows: Sequence[Row]
@@ -84,7 +84,7 @@ class Submission:
 
 
 class Waiting(NamedTuple):
-    """A row in a queue: the request that it belongs to, its number there, and its level."""
+    """A row in a queue: its request, its number in the request, and its level."""
 
     submission: Submission
     number: int
@@ -92,19 +92,19 @@ class Waiting(NamedTuple):
 
 
 def level_of(before: int, total: int) -> int:
-    """Return the level of a row: 0 in a short request, and more the more tokens of a long one come before it.
+    """Return the level of a row: 0 in a short request; in a long one it grows with the tokens before the row.
 
-    Rows of a lower level run first. So a request of a text does not wait for the thousands of texts of another one.
+    Rows of a lower level run first, so that a request with one text does not wait for another with thousands.
 
     Args:
-        before: tokens of the request that come before the row.
-        total: tokens of the request.
+        before: number of padded tokens of the request before the row.
+        total: number of padded tokens of the request.
     """
     return 0 if total <= _FIRST_TOKENS else 1 + (before // _FIRST_TOKENS).bit_length()
 
 
 def padding_to(shape: Shape, rows: Sequence[Row]) -> int:
-    """Return the number of padding tokens where rows are padded to a shape."""
+    """Return the number of padding tokens when rows are padded to a shape."""
     return shape.rows * shape.length - sum(row.size for row in rows)
 
 
@@ -125,13 +125,13 @@ class RowBatch(NamedTuple):
 
 
 class Queue:
-    """The waiting rows of one model, by padded length. Not safe for threads: the scheduler holds a lock.
+    """The waiting rows of one model, by padded length. Not thread-safe: the scheduler holds a lock.
 
     Args:
         shapes: the static shapes of the model.
         batch_invariant: whether a row is computed only in the shape of its own padded length, so that its output is
             bitwise independent of other requests.
-        brief_tokens: tokens in a batch that short requests may have to wait for, if there is such a shape.
+        brief_tokens: maximum tokens in a brief batch, for which short requests may wait; None = any number.
 
     Attributes:
         clock: seconds of device time that the model has used, for fair turns between models.
@@ -145,13 +145,13 @@ class Queue:
         self._brief = tuple(brief) if brief_tokens and not batch_invariant else self.shapes
         self._batch_invariant = batch_invariant
         self.lengths = sorted({shape.length for shape in shapes})
-        self._buckets: dict[int, dict[int, deque[Waiting]]] = {length: {} for length in self.lengths}  # by level
-        self._in_a_row = 0  # batches of the lowest level while older rows of others waited
+        self._buckets: dict[int, dict[int, deque[Waiting]]] = {length: {} for length in self.lengths}  # then by level
+        self._in_a_row = 0  # consecutive batches of the lowest level while an older row of another level waited
         self._seconds: dict[Shape, float] = {}  # shape -> measured seconds
-        self._slowness = 1.0  # mean of measured times divided by those assumed, which scales the other shapes' times
+        self._slowness = 1.0  # mean ratio of measured to assumed time, which scales assumed times of other shapes
         self.clock = self.rate = 0.0
         self.tokens = 0
-        self._levels: Counter[int] = Counter()  # waiting tokens
+        self._levels: Counter[int] = Counter()  # level -> number of waiting tokens
 
     def __bool__(self) -> bool:
         return self.tokens > 0
@@ -177,7 +177,7 @@ class Queue:
             submission.waiting = submission.waiting_tokens = 0
 
     def tokens_before(self, tokens: int) -> int:
-        """Return the number of waiting tokens before the last row of a new request with this number of tokens."""
+        """Return the number of waiting tokens that run before the last row of a new request of `tokens` tokens."""
         most = level_of(tokens, tokens)
         return sum(count for level, count in self._levels.items() if level <= most)
 
@@ -190,14 +190,14 @@ class Queue:
         """Remove and return the next batch; None if no row waits.
 
         Rows of the lowest level run first, except after `_IN_A_ROW` batches that left older rows waiting. The shape is
-        the one with the most tokens per second, unless a row of that level has waited longer than `PATIENCE`: then it
-        is the best one for that row. Free rows of a batch are filled with others and with shorter ones, unless the
-        batch is invariant.
+        the one with the most tokens per second; if a row of that level has waited longer than `PATIENCE`, only shapes
+        of its length count. Rows of other levels, and shorter rows unless the queue is batch invariant, fill the rest
+        of the batch.
 
         Args:
             now: the time (`time.monotonic`).
-            brief: whether short requests come between the rows of long ones. Then short ones have a shape that suits
-                them alone, and long ones one of at most `brief_tokens`.
+            brief: whether short requests may come while long ones run. Then the shape for short ones is chosen by their
+                rows alone, and long ones run in brief batches.
         """
         heads = self._heads()
         if not heads:
@@ -240,7 +240,7 @@ class Queue:
         return heads
 
     def measured(self, shape: Shape, tokens: int, seconds: float) -> None:
-        """Note how long a batch took, for the choice of shapes and for `rate`."""
+        """Record how long a batch took, for the choice of shapes and for `rate`."""
         seconds = max(seconds, 1e-6)
         self.clock += seconds
         slowness = seconds / _assumed_seconds(shape)
@@ -271,7 +271,7 @@ class Queue:
 
         Args:
             shape: the shape.
-            highest: the highest level of the rows that count; None = all count.
+            highest: the highest level whose rows are counted; None = rows of all levels.
         """
         free, tokens = shape.rows, 0
         for length in self._lengths_in(shape):
@@ -285,13 +285,13 @@ class Queue:
 def static_shapes(
     max_length: int, tokens: int, batch_invariant: bool = False, brief_tokens: int | None = None
 ) -> tuple[Shape, ...]:
-    """Return the static shapes of a model: for each padded length a single row, and a full batch.
+    """Return the static shapes of a model: for each padded length a single row, a brief batch and a full one.
 
     Args:
-        max_length: most tokens in an input of the model.
+        max_length: maximum tokens in an input of the model.
         tokens: tokens in a full batch.
-        brief_tokens: tokens in a batch that short requests may have to wait for; None = no such shapes.
-        batch_invariant: whether to leave out the single rows, whose outputs differ in their last bits.
+        brief_tokens: tokens in a brief batch, for which short requests may wait; None = no such shapes.
+        batch_invariant: whether to have full batches only, as outputs of other shapes differ in their last bits.
     """
     lengths = [length for power in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
                for length in (power, power // 2 * 3) if length < max_length]  # fmt: skip

@@ -1,7 +1,7 @@
-"""JSON in and out without holding the event loop: values are counted before they are parsed, lists written in blocks.
+"""Parse and write JSON without blocking the event loop: values are counted before parsing, lists written in blocks.
 
-orjson holds the interpreter lock for the whole of a document. 2 MiB of `[[1],[1],...]` take it 140 ms and 60 MB, so the
-number of values is bounded before, and what is long is done in a thread, one document at a time.
+orjson holds the interpreter lock for a whole document. For 2 MiB of `[[1],[1],...]` it needs 140 ms and 60 MB, so the
+number of values is checked first, and long documents are processed in a thread, one at a time.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from bert_jax.serving.refusals import Reason, Refusal
 from bert_jax.serving.settings import ServerSettings
 
 _T = TypeVar("_T")
-SMALL = 8 << 10  # bytes of a body, or values of an answer, that the event loop handles itself, in less than a ms
-_BLOCK = 16 << 10  # bytes that are counted, and values that are written, without a chance for other threads to run
+SMALL = 8 << 10  # maximum bytes of a body, or values of an answer, that the event loop handles itself (under 1 ms)
+_BLOCK = 16 << 10  # bytes that are counted, or values that are written, before other threads may run
 
 
 class ValueCounts(NamedTuple):
     """Numbers of JSON values in a body.
 
     Attributes:
-        values: numbers, strings, lists, objects and so on, in lists and objects; those of `[]` and `{}` count as one.
+        values: the values in lists and objects; an empty list or object counts as if it held one.
         containers: lists and objects.
         strings: strings, the keys of objects included.
     """
@@ -40,26 +40,26 @@ class ValueCounts(NamedTuple):
     strings: int
 
     def memory(self, data: bytes) -> int:
-        """Return about the bytes that the parsed body takes."""
+        """Return the approximate number of bytes that the parsed body takes."""
         width = 1 if data.isascii() and b"\\u" not in data else 4  # bytes per character of Python's strings
         return width * len(data) + 40 * self.values + 240 * self.containers
 
 
 def most_counts(settings: ServerSettings) -> ValueCounts:
-    """Return the most values that a body may have: many times those of a request within the other limits."""
+    """Return the maximum counts of a body: many times those of a request within the other limits."""
     texts = settings.max_texts
     return ValueCounts(1024 + 16 * texts + 4 * settings.max_request_tokens, 256 + 4 * texts, 1024 + 16 * texts)
 
 
 def count_values(data: bytes, most: ValueCounts) -> ValueCounts:
-    """Count the values of a JSON document. Raises `Refusal` at the first that is over the limit.
+    """Count the values of a JSON document. Raises `Refusal` as soon as a count exceeds its limit.
 
     The document need not be valid: the count is right up to the first error.
     """
     values = containers = quotes = 0
     rest = b""
     for start in range(0, len(data), _BLOCK):
-        # Backslashes are in strings only. Without escaped quotes each quote begins or ends a string.
+        # Backslashes occur only in strings. Once escaped quotes are removed, each quote begins or ends a string.
         block = (rest + data[start : start + _BLOCK]).replace(rb"\\", b"").replace(rb"\"", b"")
         rest = b"\\" if block.endswith(b"\\") else b""
         parts = block.split(b'"')
@@ -83,7 +83,7 @@ def read_body(data: bytes, kind: type[_T]) -> _T:
         kind: the `msgspec.Struct` of the route's bodies.
 
     Raises:
-        Refusal: the body is no JSON object, or a field is not of its type.
+        Refusal: the body is not a JSON object, or a field has a wrong type.
     """
     try:
         content = orjson.loads(data)
@@ -117,7 +117,7 @@ def _field_error(content: Any, kind: type, message: str) -> Refusal:
 
 
 def _in_words(schema: dict[str, Any]) -> str:
-    """Return what a field is to be, by its JSON schema; the description of the field says it where it has one."""
+    """Return the expected value of a field in words, from its JSON schema: the description, if it has one."""
     match schema:
         case {"description": words}:
             return str(words)
@@ -158,10 +158,10 @@ def json_list(items: Iterable[Any], size: int) -> Any:
 
     Args:
         items: the items, or an array.
-        size: about the number of values in an item.
+        size: approximate number of values in an item.
 
     Returns:
-        JSON for a value of `encode_json`.
+        A JSON fragment, which may be part of the value that `encode_json` gets.
     """
     step = max(1, _BLOCK // max(1, size))
     if isinstance(items, np.ndarray):
@@ -173,7 +173,7 @@ def json_list(items: Iterable[Any], size: int) -> Any:
 
 
 class SmallestFirst:
-    """A thread that does one piece of work at a time, the smallest first, so that large ones do not delay small ones.
+    """A thread that runs one function at a time, the smallest task first, so that large tasks do not delay small ones.
 
     Args:
         name: name of the thread.
@@ -186,7 +186,7 @@ class SmallestFirst:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def run(self, size: int, function: Callable[[], _T]) -> _T:
-        """Run a function in the thread, before the larger ones that wait."""
+        """Run a function in the thread, before waiting functions of larger size."""
         future: Future[_T] = Future()
         self._waiting.put((size, next(self._numbers), future, function))
         return await asyncio.wrap_future(future)
@@ -196,13 +196,13 @@ class SmallestFirst:
             _, _, future, function = self._waiting.get()
             if function is None:
                 return
-            if future.set_running_or_notify_cancel():  # a request that was cancelled waits no more
+            if future.set_running_or_notify_cancel():  # False if the request was cancelled
                 try:
                     future.set_result(function())
                 except Exception as error:
                     future.set_exception(error)
-            del future, function  # which hold a body until the next one comes
+            del future, function  # otherwise they would hold a body in memory until the next one comes
 
     def close(self) -> None:
-        """End the thread, after what waits."""
+        """End the thread after all waiting functions."""
         self._waiting.put((math.inf, next(self._numbers), Future(), None))

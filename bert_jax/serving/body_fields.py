@@ -1,4 +1,4 @@
-"""Types of fields that the bodies of several APIs have; a description is also what an error says was expected."""
+"""Types of fields that bodies of several APIs share; error messages quote the descriptions as what was expected."""
 
 from typing import Annotated, Any
 
@@ -14,18 +14,18 @@ TextsOrIds = Annotated[
     str | Annotated[list[str | _TokenId | _TokenIds], msgspec.Meta(min_length=1)],
     msgspec.Meta(description=_INPUTS),
 ]
-ModelName = Annotated[str | None, msgspec.Meta(description="a string, the model's name; the first that fits if none")]
+ModelName = Annotated[str | None, msgspec.Meta(description="a string, a model's name, or null for the first that fits")]
 Dimensions = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None
 
 
 def split_ids(value: Any, field: str) -> dict[str, Any]:
-    """Return the `texts` or the `ids` of a request. Raises `Refusal` for a list of both.
+    """Return the `texts` or the `ids` of a request. Raises `Refusal` for a list that mixes both.
 
     A list of integers is one text.
     """
     if isinstance(value, str):
         return {"texts": [value]}
-    types = set(map(type, value))  # lists of a million values are checked without a call for each
+    types = set(map(type, value))  # fast even for a million values
     if types == {str}:
         return {"texts": value}
     if types == {int}:

@@ -1,4 +1,4 @@
-"""`ConnectionPool`: how many connections are open, by address too, which one makes room, and their deadlines."""
+"""`ConnectionPool`: limit connections in total and per client, close one to make room, and enforce deadlines."""
 
 import asyncio
 import ipaddress
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from bert_jax.serving.connections import LimitedProtocol
 
 _MOST_CONNECTIONS = 4096
-_SPARE_FILES = 48  # descriptors that stay free, for files of models and programs, threads and connections that close
-_RESERVE = 16  # connections beyond the limit, which are answered only if they ask for health
+_SPARE_FILES = 48  # descriptors that stay free: for files of models and programs, threads, and closing connections
+_RESERVE = 16  # connections beyond the limit, which get answers only for health routes
 _SWEEP = 0.25  # seconds between checks of deadlines
 
 
 def client_key(address: str) -> str:
-    """Return the key by which connections belong to one client: the IPv4 address or the IPv6 /64 network."""
+    """Return the key that identifies a client: its IPv4 address or IPv6 /64 network."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:  # the address of a Unix socket
@@ -31,7 +31,7 @@ def client_key(address: str) -> str:
 
 
 def connection_limit(settings: ServerSettings) -> int:
-    """Return how many connections may be open. Raises InputError when the limit of file descriptors is too low."""
+    """Return the maximum number of open connections. Raises InputError when too few file descriptors are free."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     descriptors = 1 << 20 if soft == resource.RLIM_INFINITY else soft
     free = descriptors - sum(map(_is_open, range(min(descriptors, 2 * _MOST_CONNECTIONS))))
@@ -51,15 +51,15 @@ def _is_open(descriptor: int) -> bool:
 class ConnectionPool:
     """The open connections of a server.
 
-    When all places are taken, a new connection takes the place of the one that has been without a whole request for
-    longest, of the client with most connections. If all are busy, a few more connections are let in that are answered
-    only if they ask for health.
+    When the pool is full, a new connection replaces one of the client with the most connections: the one that has been
+    idle, or sending an incomplete request, for longest. If all connections are busy, a few more are accepted, which get
+    answers only for health routes.
 
     Args:
         settings: the limits.
 
     Attributes:
-        most: most connections, beside the reserve.
+        most: maximum number of connections, without the reserve.
     """
 
     def __init__(self, settings: ServerSettings):
@@ -69,7 +69,7 @@ class ConnectionPool:
         self._count = 0  # number of connections that are not being closed
 
     def add(self, connection: "LimitedProtocol") -> bool | None:
-        """Add a connection; return whether it is in the reserve, None if there is no place at all."""
+        """Add a connection; return whether it is in the reserve, or None if the reserve is full too."""
         of_client = self._by_client.get(connection.address, {})
         full = len(of_client) >= self._most_of_client
         reserve = False
@@ -88,7 +88,7 @@ class ConnectionPool:
         return reserve
 
     def remove(self, connection: "LimitedProtocol") -> None:
-        """Take a connection out; nothing happens if it is not in the pool."""
+        """Remove a connection, if it is in the pool."""
         of_client = self._by_client.get(connection.address)
         if of_client is None or connection not in of_client:
             return

@@ -1,4 +1,4 @@
-"""HTTP connections: limits on the bytes and the time of every part of a request and of its answer."""
+"""HTTP connections with limits on the bytes and the time of every part of a request and its answer."""
 
 import asyncio
 import socket
@@ -11,17 +11,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from bert_jax.serving.connection_pool import ConnectionPool, client_key
 from bert_jax.serving.settings import ServerSettings
 
-# Bytes of a request beside its body: blank lines, first line, headers, trailers, sizes of chunks.
+# Maximum bytes of a request besides its body: blank lines, first line, headers, trailers, sizes of chunks.
 _MOST_FRAMING = 64 << 10
-_MOST_FIELDS = 128  # headers and trailers of a request
-_MOST_PIPELINED = 16  # requests that wait behind the one that is being answered
-_MOST_DROPPED = 1 << 20  # bytes after a refused request, while answers to earlier ones are due
-_DISCARDED = 17  # multiple of the limit of a body; `Endpoint` refuses it earlier
-_GRACE = 2.0  # seconds for the answer 408, before a connection with an unfinished request is closed
-_SLOWEST_READ = 256 << 10  # bytes per second that a client reads of an answer at least
+_MOST_FIELDS = 128  # maximum number of headers and trailers of a request
+_MOST_PIPELINED = 16  # maximum number of requests that wait behind the one that is being answered
+_MOST_DROPPED = 1 << 20  # maximum bytes to drop after a refused request, while earlier ones are being answered
+_DISCARDED = 17  # multiple of the body limit at which a request is refused here; `Endpoint` refuses it earlier
+_GRACE = 2.0  # seconds for sending status 408, before a connection with an unfinished request is closed
+_SLOWEST_READ = 256 << 10  # minimum rate at which a client must read an answer, in bytes per second
 _HEALTH = frozenset(("/health", "/v2/health/live", "/v2/health/ready"))
 _VERSION = b"HTTP/1.1 "  # start of every answer
-_FIRST_PROBE, _SLOWEST_PROBE = 0.3, 5.0  # seconds between probes: the first, the slowest
+_FIRST_PROBE, _SLOWEST_PROBE = 0.3, 5.0  # seconds before the first probe, and the maximum between later ones
 
 
 class _Refused(Exception):
@@ -31,13 +31,13 @@ class _Refused(Exception):
 class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a deadline in every state, and limits on the bytes of a request.
 
-    A state ends when a request or an answer is whole. Bytes alone never move a deadline. A subclass sets `settings`
+    A state ends when a request or an answer is complete. Bytes alone never move a deadline. A subclass sets `settings`
     and `pool`; see `protocol_class`.
 
     Attributes:
-        address: the client, see `ConnectionPool`.
-        deadline: time of the loop at which the connection is closed.
-        since: time of the loop at which its state began.
+        address: key of the client, see `client_key`.
+        deadline: time of the event loop at which the connection is closed.
+        since: time of the event loop at which its state began.
     """
 
     settings: ServerSettings
@@ -47,29 +47,29 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.address = ""
         self.since = self.deadline = self.loop.time()
-        self._reserve = False  # whether only health is answered
-        self._in_request = False  # whether a request has begun and is not whole
+        self._reserve = False  # whether only health routes are answered
+        self._in_request = False  # whether a request has begun and is not complete
         self._in_headers = False
         self._deaf = False  # whether further bytes are dropped
         self._framing = self._fields = self._body = 0
-        self._answered: RequestResponseCycle | None = None  # the request whose answer is next
+        self._answered: RequestResponseCycle | None = None  # the request that is being answered
 
     @property
     def busy(self) -> bool:
-        """Return whether a whole request is being answered."""
+        """Return whether a complete request is being answered."""
         return self._answered is not None and not (self._in_request and self._answered is self.cycle)
 
     def _enter(self, seconds: float) -> None:
-        """Begin a state that lasts at most this number of seconds."""
+        """Begin a state that may last this number of seconds."""
         self.since = self.loop.time()
         self.deadline = self.since + seconds
 
     def abort(self) -> None:
-        """Close the connection at once, whatever waits to be written."""
+        """Close the connection at once, even if bytes wait to be written."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of the first request, and the kernel's for clients that vanish."""
+        """Start the time limit of the first request, and the kernel's time limit for clients that vanish."""
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
@@ -87,7 +87,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._reserve = reserve
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give back the connection's place, and tell the request that is being answered."""
+        """Remove the connection from the pool, and notify the request that is being answered."""
         self.pool.remove(self)
         super().connection_lost(exc)
         self.pipeline.clear()
@@ -114,13 +114,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(str(cause) if isinstance(cause, _Refused) else "expected HTTP/1.1, found something else")
 
     def _check_framing(self) -> None:
-        """Raise `_Refused` when there is too much beside the body, for which small chunks count a part of it."""
+        """Raise `_Refused` when a request has too many bytes besides its body; a longer body allows more."""
         if self._framing > _MOST_FRAMING + min(self._body, self.settings.max_body_bytes) // 4:
             most = f"{_MOST_FRAMING >> 10} KiB"
             raise _Refused(f"headers, trailers and sizes of chunks: expected at most {most}, found more")
 
     def _refuse(self, message: str) -> None:
-        """Answer 400 and close the connection, after the answers to earlier requests."""
+        """Answer with status 400 and close the connection, after the answers to earlier requests."""
         self._deaf, self._framing = True, 0
         broken = self.cycle if self._in_request and not self._in_headers else None
         if broken is not None and self.pipeline and self.pipeline[0][0] is broken:
@@ -140,7 +140,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._enter(_GRACE)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection of a client that has sent all it will send, until its requests are answered."""
+        """Keep the connection of a client that will send no more, until its requests are answered."""
         if self._answered is None or self._in_request:
             return False  # closes the connection
         last = self.pipeline[0][0] if self.pipeline else self._answered
@@ -152,8 +152,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _probe(self, cycle: RequestResponseCycle, count: int) -> None:
         """Find out whether a client that sends no more still reads.
 
-        TCP says that a client is gone only in reply to data. So the answer's first bytes, which are the same for
-        each answer, are written one at a time before the rest is known.
+        TCP reports that a client is gone only in reply to data. So the first bytes of the answer, which are the same
+        for every answer, are written one at a time before the rest is known.
         """
         if self.transport.is_closing() or cycle is not self._answered or cycle.response_started:
             return
@@ -167,7 +167,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.loop.call_later(delay, self._probe, cycle, count + 1)
 
     def on_message_begin(self) -> None:
-        """Start the time limit of a request. Raises `_Refused` for too many before the first is answered."""
+        """Start the time limit of a request. Raises `_Refused` when too many requests wait for an answer."""
         if len(self.pipeline) >= _MOST_PIPELINED:
             raise _Refused("pipelined requests: expected fewer")
         super().on_message_begin()
@@ -177,7 +177,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._enter(self.settings.read_timeout + _GRACE)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, and drop a trailer. Raises `_Refused` for too many of both."""
+        """Keep a header, or drop a trailer. Raises `_Refused` when a request has too many of them."""
         self._fields += 1
         if self._fields > _MOST_FIELDS:
             raise _Refused(f"headers and trailers: expected at most {_MOST_FIELDS}, found more")
@@ -185,7 +185,7 @@ class LimitedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Hand the request to the application, with the host of a target in absolute form."""
+        """Hand the request to the application, with the host from its target if that is in absolute form."""
         self._in_headers = False
         state = self.scope["state"]
         if not self.url.startswith(b"/"):
@@ -193,7 +193,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Hand over a part of the body. Raises `_Refused` when more comes than a body may have."""
+        """Hand over a part of the body. Raises `_Refused` when the body is far over its limit."""
         self._framing -= len(body)
         self._body += len(body)
         if self._body > self.settings.max_body_bytes * _DISCARDED + _MOST_DROPPED:
@@ -201,7 +201,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End the time limit of a request, which is complete."""
+        """End the time limit of a request that is now complete."""
         self._in_request, self._framing = False, 0
         super().on_message_complete()
         if self._answered is self.cycle:
@@ -221,7 +221,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """Begin the next state: the next answer, the rest of a request, the reading of this answer, or none."""
+        """Begin the next state: waiting for the client to read this answer, to finish a request, or to begin one."""
         self._answered = None
         read = self.settings.read_timeout + _GRACE
         if unread := self.transport.get_write_buffer_size():
@@ -239,13 +239,13 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class _BegunAnswer:
-    """A transport whose next bytes, the first of an answer, have been written in part."""
+    """A transport for an answer whose first bytes have already been written."""
 
     def __init__(self, transport: asyncio.Transport):
         self._transport, self.begun = transport, 0
 
     def write(self, data: bytes) -> None:
-        """Write bytes without those that have been written."""
+        """Write bytes, without the first ones that have already been written."""
         self._transport.write(data[self.begun :])
         self.begun = 0
 

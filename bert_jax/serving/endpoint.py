@@ -1,4 +1,4 @@
-"""`Endpoint`: a route as an ASGI application: limits, JSON, errors in the API's shape, metrics and logs."""
+"""`Endpoint`: a route as an ASGI application, with limits, JSON, errors in the API's format, metrics and logs."""
 
 import asyncio
 import hmac
@@ -19,8 +19,8 @@ from bert_jax.serving.refusals import Reason, Refusal, error_shape
 from bert_jax.serving.service import Service
 
 _CLOSED = 499  # status in logs and metrics of a request whose client closed the connection
-_DISCARDED = 16  # a body over the limit is read, and discarded, up to this many times the limit
-_MOST_MESSAGE = 500  # characters of an error, which may quote what a client sent
+_DISCARDED = 16  # a body over the limit is read and discarded up to this multiple of the limit
+_MOST_MESSAGE = 500  # maximum characters of an error message, which may quote what a client sent
 _PIECE = 64 << 10  # bytes of an answer that are handed to the connection at a time
 
 _T = TypeVar("_T")
@@ -32,8 +32,8 @@ class Call:
     """A request of a client.
 
     Attributes:
-        service: what the routes share.
-        path: the parts of the path that the route names.
+        service: the state that the routes share.
+        path: values of the route's path parameters.
         texts: number of texts, for the log.
         tokens: number of tokens, for the log and the response.
         model: name of the model that answers, for the log.
@@ -50,7 +50,7 @@ class Call:
         self._disconnected: asyncio.Task[None] | None = None
 
     async def read(self, headers: dict[bytes, bytes]) -> None:
-        """Read the bytes of the body. Raises `Refusal` when they are too many or too slow."""
+        """Read the body. Raises `Refusal` when it is too long or arrives too slowly."""
         limit, settings = self.service.settings.max_body_bytes, self.service.settings
         declared = headers.get(b"content-length", b"")
         size = int(declared) if declared.isdigit() else 0
@@ -65,14 +65,14 @@ class Call:
         self._data = data
 
     async def request(self, kind: type[_Body], reader: Callable[["Call", _Body], _T]) -> tuple[_Body, _T]:
-        """Parse the body, and return it with what a function makes of it: both in a thread unless the body is small.
+        """Parse the body, and return it with the result of `reader`; a body that is not small is parsed in a thread.
 
         Args:
             kind: the `msgspec.Struct` of the body.
-            reader: function of this call and the body; it raises `Refusal`.
+            reader: function of this call and the body; it may raise `Refusal`.
 
         Raises:
-            Refusal: the body is not of this kind, or has too many values; or as `reader` does.
+            Refusal: the body is not of this kind, or has too many values; or `reader` raised it.
         """
         data, self._data = self._data, b""
 
@@ -88,15 +88,15 @@ class Call:
         return await reading.run(len(data), read)
 
     def truncates(self, truncate: bool | None) -> bool:
-        """Return whether long texts are cut: as the request says, else as the server is set."""
+        """Return whether long texts are cut: as the request says, or else as the server's settings say."""
         return self.service.settings.auto_truncate if truncate is None else truncate
 
     async def compute(self, size: int, function: Callable[[], _T]) -> _T:
-        """Run a function that makes an answer of `size` values: in a thread unless it is small."""
+        """Run a function that makes an answer of `size` values, in a thread unless the answer is small."""
         return function() if size <= SMALL else await self.service.writing.run(size, function)
 
     async def _read(self, limit: int, declared: int) -> bytes | None:
-        """Return the body; None if it is over the limit, after up to `_DISCARDED` times the limit was discarded."""
+        """Return the body, or None if it exceeds the limit; up to `_DISCARDED` times the limit is read and dropped."""
         chunks: list[bytes] = []
         size, more = 0, declared <= limit * _DISCARDED
         while more:
@@ -123,7 +123,7 @@ class Call:
             raise Refusal(Reason.OVERLOADED, "the server is overloaded: the bodies of requests fill its memory", 1)
 
     def release(self) -> None:
-        """Give back what `read` holds, and stop waiting for the end of the connection."""
+        """Release the memory of the body from the server's count, and stop waiting for a disconnect."""
         self.service.buffered -= self._held
         self._held = 0
         if self._disconnected is not None:
@@ -146,11 +146,11 @@ class Api(NamedTuple):
 
     Attributes:
         method: POST, with a JSON object, or GET.
-        path: its path, also for metrics, logs and the shape of its errors.
-        handler: function of a `Call` that returns what to answer: JSON, or a small value to write as such.
+        path: its path, also for metrics, logs and the format of its errors.
+        handler: function of a `Call` that returns the answer: JSON, or a small value to encode as JSON.
         summary: what it does, for /openapi.json.
-        schema: name of its answer in `openapi.ANSWERS`.
-        public: whether no API key is needed, and the route answers before the server is ready.
+        schema: name of its answer's schema in `openapi.ANSWERS`.
+        public: whether the route needs no API key and answers before the server is ready.
     """
 
     method: str
@@ -165,7 +165,7 @@ class Endpoint:
     """A route as an ASGI application.
 
     Args:
-        service: what the routes share.
+        service: the state that the routes share.
         api: the route.
     """
 
@@ -183,7 +183,7 @@ class Endpoint:
         try:
             answer = await self._answer(call, headers)
             status, data = 200, answer if isinstance(answer, bytes) else encode_json(answer)
-        except Refusal as error:  # without its traceback, whose frames hold the body
+        except Refusal as error:  # copied without its traceback, whose frames hold the body
             refusal = Refusal(error.reason, error.message[:_MOST_MESSAGE], error.retry_after)
         except ConnectionError:
             self._finish(call, _CLOSED, started, "the client closed the connection")
@@ -227,8 +227,8 @@ class Endpoint:
     async def _send(self, send: Send, status: int, data: bytes, more: dict[str, str]) -> None:
         """Send JSON, as fast as the client reads it.
 
-        When the answers that are not yet sent fill the memory, the oldest are given up: those of clients that read too
-        slowly, or not at all.
+        When unsent answers exceed the memory limit, the oldest are cancelled: their clients read too slowly, or not at
+        all.
         """
         unsent, task = self._service.unsent, asyncio.current_task()
         assert task is not None

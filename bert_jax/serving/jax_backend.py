@@ -10,8 +10,8 @@ from bert_jax.inference.model import PretrainedModel
 from bert_jax.serving.batching import BRIEF, Row, Shape, blank_row, padding_to, static_shapes
 from bert_jax.serving.tasks import ServedTask
 
-# Tokens in a full batch, by platform. On a CPU, larger batches are no faster and make others wait, and an eighth of
-# these tokens has most of their rate.
+# Tokens in a full batch, by platform. On a CPU, larger batches process no more tokens per second and delay other
+# requests; batches of an eighth of this size are nearly as efficient.
 _BATCH_TOKENS = {"cpu": 512}
 _BATCH_TOKENS_ELSEWHERE = 16_384
 
@@ -21,15 +21,15 @@ class JaxBackend:
 
     Args:
         model: the model, with the head of the task.
-        task: the task, which says what output to fetch.
+        task: the task, which determines the output to fetch.
         device: the device; None = the one that holds the parameters.
         batch_tokens: tokens in a full batch; None = chosen for the platform.
         batch_invariant: whether outputs must be bitwise independent of the other rows of a batch.
 
     Attributes:
         shapes: the static shapes.
-        brief_tokens: tokens in a batch that short requests may have to wait for; None = a full one.
-        ahead: number of batches dispatched ahead of the one whose outputs are fetched, so that no core or device waits
+        brief_tokens: tokens in a brief batch, for which short requests may wait; None = a full batch is quick enough.
+        ahead: number of batches dispatched ahead of the one whose outputs are fetched, so that the device need not wait
             for the host.
     """
 
@@ -59,7 +59,7 @@ class JaxBackend:
         )
 
     def padding(self, rows: Sequence[Row], shape: Shape) -> int:
-        """Return the number of padding tokens of a forward pass, those of padding rows included."""
+        """Return the number of padding tokens in a forward pass, including padding rows."""
         return padding_to(shape, rows)
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:

@@ -12,7 +12,7 @@ _lock = threading.Lock()
 
 
 def log_event(event: str, **fields: Any) -> None:
-    """Write one line: `time` (UTC), `event` and the fields; None is left out, and strings are made printable."""
+    """Write one line: `time` (UTC), `event` and the fields that are not None; strings are made printable."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     line: dict[str, Any] = {"time": now, "event": event}
     for name, value in fields.items():

@@ -34,16 +34,16 @@ class ServerMetrics:
         self._batch_seconds = Histogram("bert_jax_batch_seconds", "Seconds of a forward pass", ("model",),
                                         buckets=_SECONDS, registry=self.registry)  # fmt: skip
         self.in_flight = Gauge("bert_jax_requests_in_flight", "Requests in flight", registry=self.registry)
-        self.waiting = Gauge("bert_jax_waiting_tokens", "Tokens that wait", ("model",), registry=self.registry)
+        self.waiting = Gauge("bert_jax_waiting_tokens", "Waiting tokens", ("model",), registry=self.registry)
         self.ready = Gauge("bert_jax_ready", "1 once every shape of every model is compiled", registry=self.registry)
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request. Its route is a route of the server, never a path of the client's choice."""
+        """Count a request. `route` is one of the server's routes, never a path that a client chose."""
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def answered(self, model: str, texts: int, queued: float) -> None:
-        """Count the texts of an answered request, and the seconds that it was queued."""
+        """Count the texts of an answered request, and record the seconds that it was queued."""
         self._texts.labels(model).inc(texts)
         self._queued.labels(model).observe(queued)
 

@@ -1,4 +1,4 @@
-"""`ServedModel`: a model directory opened for a server, and its texts as rows of tokens."""
+"""`ServedModel`: a model directory opened for a server, which tokenizes texts into rows."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ class ServedModel:
     Attributes:
         name: name in requests.
         path: its directory.
-        task: what it computes.
-        config: the architecture.
+        task: its task.
+        config: its architecture.
         tokenizer: its tokenizer.
         settings: prompts, activation and other settings from sentence-transformers' files.
-        max_length: most tokens in an input.
+        max_length: maximum tokens in an input.
         dtype: dtype of matrix products.
         normalized: whether the backend's embeddings have length 1 already.
         backends: the model on each device.
@@ -99,7 +99,7 @@ def open_jax_model(
     Args:
         path: the directory.
         name: name in requests.
-        task: None = by the saved head.
+        task: the task; None = the one of the saved head.
         dtype: as for `from_pretrained`.
         batch_tokens: tokens in a full batch; None = chosen for the platform.
         batch_invariant: whether answers must be bitwise independent of other requests.
@@ -118,13 +118,13 @@ def open_jax_model(
     if task is None and head not in TASK_OF_HEAD:
         raise InputError(f"{path}: expected a head among {', '.join(TASK_OF_HEAD)}, found {head}")
     task = task or TASK_OF_HEAD[head]
-    # The pooling of a bare encoder is in the settings of the other head.
+    # A bare encoder embeds with the pooling in the settings of the head `sentence_embedding`.
     loaded = load_model(path, "sentence_embedding" if head == "encoder" else head, dtype)
     if loaded.missing:
         raise InputError(f"{path}: {task.value} needs a trained {task.head} head, found none ({loaded.missing[0]})")
     model = pipeline(task.value, loaded).model
     config, settings = model.config, model.settings
-    if task is ServedTask.EMBED:  # the routes normalize, as a request may ask for vectors of any length
+    if task is ServedTask.EMBED:  # the routes normalize, as each request may choose whether to
         skip = settings.pooling_skip(model.tokenizer, settings.prompt(), model.max_length)
         model = dataclasses.replace(model, config=config.replace(normalize_embeddings=False, pooling_skip=skip))
     assert model.tokenizer is not None
@@ -135,7 +135,7 @@ def open_jax_model(
 
 
 def model_names(paths: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the name of each model: those given, else the last part of its path.
+    """Return the name of each model: from `names` if there are any, or else the last part of its path.
 
     Raises:
         InputError: the number of names is not the number of models, or two models have the same name.

@@ -23,17 +23,17 @@ _BATCH_TOKENS = 512
 
 
 class OnnxBackend:
-    """An ONNX model in onnxruntime, whose number of rows and length may be any.
+    """An ONNX model in onnxruntime, for any number of rows and any length.
 
     Args:
         session: an `onnxruntime.InferenceSession`.
-        task: the task, which says what output to read.
-        output: name of that output.
-        pooling: pooling of `last_hidden_state` into an embedding, `mean`, `cls` or `max`; "" = the output is pooled.
+        task: the task of the model.
+        output: name of the output to read.
+        pooling: pooling of `last_hidden_state` into an embedding, `mean`, `cls` or `max`; "" = none is needed.
         pad_id: id of the padding token.
-        shapes: upper bounds of the batches.
+        shapes: upper bounds of batch shapes.
         batch_invariant: whether to pad each batch to its shape, so that outputs do not depend on the other rows.
-        brief_tokens: tokens in a batch that short requests may have to wait for; None = a full one.
+        brief_tokens: tokens in a brief batch, for which short requests may wait; None = a full batch is quick enough.
     """
 
     ahead = 0
@@ -54,12 +54,12 @@ class OnnxBackend:
         self.shapes, self.batch_invariant, self.brief_tokens = shapes, batch_invariant, brief_tokens
 
     def warm(self, shape: Shape) -> None:
-        """Run the session once: it compiles nothing for a shape."""
+        """Run the session once, for the first shape only, since it compiles nothing for a shape."""
         if shape == self.shapes[0]:
             self._run([blank_row(shape.length)], shape.length)
 
     def padding(self, rows: Sequence[Row], shape: Shape) -> int:
-        """Return the number of padding tokens of a forward pass, those of padding rows included."""
+        """Return the number of padding tokens in a forward pass, including padding rows."""
         longest = Shape(len(rows), max(row.size for row in rows))
         return padding_to(shape if self.batch_invariant else longest, rows)
 
@@ -101,7 +101,7 @@ def open_onnx_model(
         path: a directory with `config.json`, the files of the tokenizer, and the ONNX file.
         name: name in requests.
         file: the ONNX file, relative to `path`.
-        task: None = by the outputs of the file.
+        task: the task; None = inferred from the outputs of the file.
         batch_tokens: tokens in a full batch; None = 512.
         batch_invariant: whether answers must be bitwise independent of other requests.
 
@@ -138,7 +138,7 @@ def open_onnx_model(
 
 
 def _task_of(outputs: dict[str, list[Any]], config: BertConfig, where: str) -> ServedTask:
-    """Return the task of a model by the names and ranks of its outputs."""
+    """Infer the task of a model from the names and shapes of its outputs."""
     if outputs.keys() & {"sentence_embedding", "last_hidden_state"}:
         return ServedTask.EMBED
     if "logits" in outputs:

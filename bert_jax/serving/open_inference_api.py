@@ -32,7 +32,7 @@ class InputTensor(msgspec.Struct):
 
 
 class InferParameters(msgspec.Struct):
-    """The options of a request; each task has its own."""
+    """The options of a request; each applies to some tasks only."""
 
     truncate: bool | None = None
     prompt_name: str | None = None
@@ -41,7 +41,7 @@ class InferParameters(msgspec.Struct):
 
 
 class RequestedOutput(msgspec.Struct):
-    """An output that the answer is to have."""
+    """An output that the client requests."""
 
     name: str
 
@@ -69,7 +69,7 @@ async def answer_ready(call: Call) -> dict[str, Any]:
     """Answer `GET /v2/health/ready`, and `GET /v2/models/NAME/ready`."""
     name = {"name": _model(call).name} if "name" in call.path else {}
     if not call.service.ready:
-        raise Refusal(Reason.NOT_READY, "expected a ready server, found one that starts or stops", 1)
+        raise Refusal(Reason.NOT_READY, "expected a ready server, found one that is starting or stopping", 1)
     return {**name, "ready": True}
 
 

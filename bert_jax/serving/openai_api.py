@@ -14,7 +14,7 @@ from bert_jax.serving.tasks import ServedTask
 
 
 class EmbeddingsRequest(msgspec.Struct):
-    """The body of `/v1/embeddings`; `prompt_name`, as of TEI, is an addition to OpenAI's fields."""
+    """The body of `/v1/embeddings`: OpenAI's fields, and `prompt_name` as in text-embeddings-inference."""
 
     input: TextsOrIds
     model: ModelName = None

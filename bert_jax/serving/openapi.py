@@ -1,4 +1,4 @@
-"""The OpenAPI description of the routes: bodies by their types, and an example of each that its models can answer."""
+"""The OpenAPI description of the routes: schemas of bodies, with examples that the served models can answer."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -76,7 +76,7 @@ def openapi_description(apis: Sequence[Api], models: dict[str, ServedModel]) -> 
 
 
 def _examples(api: Api, models: dict[str, ServedModel]) -> Iterator[tuple[str, Any]]:
-    """Yield the paths of a route with an example of a body: for each model, or for the first that answers it."""
+    """Yield (path, example body) of a route: for each model if the path names it, or else for the first that fits."""
     if "{version}" in api.path:
         return
     texts = api.handler if isinstance(api.handler, TextRoute) else None

@@ -22,7 +22,7 @@ _SHOWN = 60  # characters of a client's header in an error message
 
 
 def read_authority(text: str) -> tuple[str, int | None] | None:
-    """Return the normalized host and the port of `host[:port]`; None if it is malformed, as with a user name."""
+    """Return the normalized host and the port of `host[:port]`; None if malformed, for example with a user name."""
     match = _AUTHORITY.fullmatch(text.strip(" \t").lower())
     if match is None:
         return None
@@ -95,7 +95,7 @@ def check_origins(origins: Sequence[str]) -> None:
 
 
 class OriginGuard:
-    """Middleware that refuses requests to hosts that are not this server's, and those of other sites' pages.
+    """Middleware that refuses requests that name another host, or that pages of other sites send.
 
     Args:
         app: the application.
@@ -153,7 +153,7 @@ class OriginGuard:
 
 
 def _is_navigation(scope: Scope) -> bool:
-    """Return whether a browser opens an address in a tab, as after a click on a link: no page reads the answer."""
+    """Return whether a browser opens an address in a tab, as after a click on a link; no page reads the answer then."""
     return (
         scope["method"] in ("GET", "HEAD")
         and _values(scope, b"sec-fetch-mode") == ["navigate"]
@@ -162,7 +162,7 @@ def _is_navigation(scope: Scope) -> bool:
 
 
 def _same_origin(origin: str, host: tuple[str, int | None] | None) -> bool:
-    """Return whether an origin is the host of a request; a proxy with TLS before the server changes the scheme."""
+    """Return whether an origin is the host of a request; schemes may differ, as with a TLS proxy before the server."""
     scheme, _, rest = origin.lower().partition("://")
     authority = read_authority(rest) if scheme in _PORTS else None
     if authority is None or host is None:

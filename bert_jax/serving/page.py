@@ -1,4 +1,4 @@
-"""The page at `/`: the routes with an example each, to send by hand. It loads nothing from other hosts."""
+"""The page at `/`, for sending example requests to each route by hand. It loads nothing from other hosts."""
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "

@@ -1,4 +1,4 @@
-"""`Refusal`: why a request is not answered, and its status and body in the shape of each API."""
+"""`Refusal`: why a request is refused, and its HTTP status and body in the format of each API."""
 
 import enum
 from collections.abc import Callable
@@ -24,12 +24,12 @@ class Reason(enum.Enum):
 
 
 class Refusal(Exception):
-    """A request that is not answered.
+    """A request that is refused.
 
     Attributes:
-        reason: why.
-        message: one line: what was expected, what was found.
-        retry_after: seconds after which a client may try again; None = not said.
+        reason: the reason, which determines the status.
+        message: one line that says what was expected and what was found.
+        retry_after: seconds after which a client may try again; None = not given.
     """
 
     def __init__(self, reason: Reason, message: str, retry_after: int | None = None):
@@ -84,7 +84,7 @@ def _status(refusal: Refusal) -> int:
 
 
 def error_shape(path: str) -> Callable[[Refusal], Shaped]:
-    """Return the function that gives the errors of a path their status and body, as the API of the path does."""
+    """Return the function that turns a refusal into status and body, in the format of the path's API."""
     if path.endswith("/rerank"):
         return rerank_error
     return openai_error if path.startswith("/v1/") else infer_error if path.startswith("/v2") else tei_error

@@ -1,4 +1,4 @@
-"""`/rerank` in the shape of text-embeddings-inference (`texts`), and in that of Cohere and Jina (`documents`)."""
+"""`/rerank` in the format of text-embeddings-inference (`texts`), and in that of Cohere and Jina (`documents`)."""
 
 import dataclasses
 import uuid
@@ -29,7 +29,7 @@ _Documents = Annotated[
 
 
 class RerankRequest(msgspec.Struct):
-    """The body of `/rerank`: `texts` with TEI's options, or `documents` with those of Cohere and Jina."""
+    """The body of `/rerank`: `texts` and TEI's options, or `documents` and the options of Cohere and Jina."""
 
     query: str
     model: ModelName = None
@@ -65,7 +65,7 @@ def _read(call: Call, body: RerankRequest) -> TextRequest:
 
 
 def _write(call: Call, body: RerankRequest, request: TextRequest, outputs: TaskOutputs) -> Any:
-    """Write the relevance of documents: the score of a model's only output, or of one of two."""
+    """Write the relevance of documents: the score of the model's only output, or of the matching one of two."""
     scores = outputs["scores"][:, match_output(request.model.config)]
     order = np.argsort(-scores, kind="stable").tolist()
     if body.texts is not None:

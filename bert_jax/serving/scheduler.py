@@ -1,4 +1,4 @@
-"""The scheduler: one thread per device runs batches of the waiting rows, with fair turns between models."""
+"""The scheduler: one thread per device runs batches of waiting rows, and shares device time fairly between models."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ from bert_jax.errors import logger
 from bert_jax.serving.batching import Queue, Row, RowBatch, Shape, Submission
 
 _log = logger(__name__)
-_BRIEF = 1.0  # seconds after a short request in which batches are brief, since others will come
+_BRIEF = 1.0  # seconds after a short request during which batches are brief, since more short requests may come
 
 
 class Backend(Protocol):
@@ -26,7 +26,7 @@ class Backend(Protocol):
         shapes: the static shapes of its forward pass.
         ahead: number of batches to dispatch before the outputs of a batch are fetched.
         batch_invariant: whether outputs must be bitwise independent of the other rows of a batch.
-        brief_tokens: tokens in a batch that short requests may have to wait for; None = a full one, as it is quick.
+        brief_tokens: tokens in a brief batch, for which short requests may wait; None = a full batch is quick enough.
     """
 
     @property
@@ -42,17 +42,17 @@ class Backend(Protocol):
     def brief_tokens(self) -> int | None: ...
 
     def warm(self, shape: Shape) -> None:
-        """Prepare a shape, so that its first forward pass is as fast as later ones."""
+        """Prepare for a shape, so that its first forward pass is as fast as later ones."""
 
     def padding(self, rows: Sequence[Row], shape: Shape) -> int:
-        """Return the number of padding tokens of a forward pass, those of padding rows included."""
+        """Return the number of padding tokens in a forward pass, including padding rows."""
 
     def begin(self, rows: Sequence[Row], shape: Shape) -> Callable[[], list[np.ndarray]]:
         """Dispatch a forward pass; return a function that waits for it and returns the output of each row."""
 
 
 class _Begun(NamedTuple):
-    """A batch on a device."""
+    """A batch that was dispatched to a device."""
 
     model: str
     batch: RowBatch
@@ -62,10 +62,10 @@ class _Begun(NamedTuple):
 
 
 class Scheduler:
-    """Scheduler of the rows of several models on their backends.
+    """Runs the rows of several models on their backends.
 
     Args:
-        backends: model name -> its backend on each device; every model is on the same devices.
+        backends: model name -> its backend on each device; all models use the same devices.
         observe: called after each batch with the model's name, the batch, its padding tokens, and its seconds, in the
             thread of the device.
 
@@ -103,7 +103,7 @@ class Scheduler:
             thread.start()
 
     def stop(self) -> None:
-        """Run what waits, then end the threads."""
+        """Run the waiting rows, then end the threads."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -116,7 +116,7 @@ class Scheduler:
         return self._queues[model].tokens
 
     def expected_wait(self, model: str, tokens: int) -> float:
-        """Return the seconds until the last batch of a new request, by the measured rates; 0 before the first batch.
+        """Return the expected seconds until the last batch of a new request begins; 0 before any batch was measured.
 
         Args:
             model: the model.
@@ -132,7 +132,7 @@ class Scheduler:
         submission = Submission(rows, asyncio.get_running_loop().create_future(), time.monotonic())
         with self._changed:
             queue = self._queues[model]
-            if not queue:  # an idle model has no claim to the time that it did not use
+            if not queue:  # a model that was idle must not catch up on time that it did not use
                 others = [other.clock for other in self._queues.values() if other and other is not queue]
                 queue.clock = max(queue.clock, min(others, default=queue.clock))
             queue.add(submission)
@@ -185,7 +185,7 @@ class Scheduler:
     def _take(self, wait: bool) -> tuple[str, RowBatch | None, bool]:
         """Return the next batch, its model, and whether it is to be brief.
 
-        The model is the one with the least device time of those with waiting rows.
+        Of the models with waiting rows, it takes the one that has used the least device time.
         """
         with self._changed:
             while True:
@@ -201,7 +201,7 @@ class Scheduler:
                 self._changed.wait()
 
     def _finish(self, begun: _Begun, before: float) -> float:
-        """Fetch the outputs of a batch and resolve the requests that are complete; return the time."""
+        """Fetch the outputs of a batch and resolve the requests that are complete; return the time of the fetch."""
         error: Exception | None = None
         outputs: Sequence[Any] = [None] * len(begun.batch.rows)
         try:
@@ -218,7 +218,7 @@ class Scheduler:
         done = []
         for item, output in zip(begun.batch.rows, outputs, strict=True):
             submission = item.submission
-            with self._changed:  # rows of one request may end on several devices at a time
+            with self._changed:  # rows of one request may finish on several devices at the same time
                 submission.outputs[item.number] = output
                 submission.left -= 1
                 complete = submission.left == 0

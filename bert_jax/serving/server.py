@@ -18,13 +18,13 @@ from bert_jax.serving.models import ServedModel
 from bert_jax.serving.service import Service
 from bert_jax.serving.settings import ServerSettings
 
-_BACKLOG = 2048  # connections that the kernel accepts before the server does
-_DRAIN = 0.3  # seconds from the end of the port to the end of idle connections
+_BACKLOG = 2048  # maximum connections that wait in the kernel for the server to accept them
+_DRAIN = 0.3  # seconds from closing the port to closing idle connections
 _POLL = 0.05  # seconds between checks for the end of the warm-up
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, whose signals `serve` handles."""
+    """uvicorn's server without its signal handlers; `serve` handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -32,7 +32,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(models: Sequence[ServedModel], settings: ServerSettings | None = None) -> None:
-    """Serve models until SIGTERM or SIGINT, then answer what was accepted and return.
+    """Serve models until SIGTERM or SIGINT, then answer the accepted requests and return.
 
     The port is open before the models are compiled; until then `/health` and all requests are answered with status
     503.
@@ -86,10 +86,10 @@ def open_port(settings: ServerSettings) -> socket.socket:
 async def run_server(
     models: Sequence[ServedModel], settings: ServerSettings, listener: socket.socket, stop: asyncio.Event
 ) -> None:
-    """Serve models in the running event loop until `stop` is set, then answer what was accepted.
+    """Serve models in the running event loop until `stop` is set, then answer the accepted requests.
 
-    uvloop accepts one connection at a time, so that the pool makes room before file descriptors run out; asyncio's own
-    loop accepts all that wait.
+    The event loop should be uvloop's, which accepts one connection at a time, so that the pool makes room before file
+    descriptors run out; asyncio's own loop accepts all waiting connections at once.
 
     Args:
         models: the models, whose names differ.
@@ -136,10 +136,10 @@ async def run_server(
 
 
 async def _stopped(service: Service, server: uvicorn.Server, stop: asyncio.Event) -> None:
-    """Wait for the event, then close the port, and make the server finish the requests that it has accepted.
+    """Wait for the event `stop`, then close the port, and make the server finish the requests that it has accepted.
 
-    For `_DRAIN` seconds open connections stay open, and answers ask clients to close them: a request that is already
-    on its way is answered too.
+    Open connections stay open for `_DRAIN` seconds, and answers ask clients to close them, so that a request that is
+    already on its way is answered too.
     """
     await stop.wait()
     log_event("stopping", in_flight=service.in_flight)

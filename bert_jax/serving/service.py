@@ -23,7 +23,7 @@ from bert_jax.tokenization.call_limits import BudgetExceeded, CallLimits, limite
 
 _T = TypeVar("_T")
 TOKENIZER_THREADS = 2
-_QUICK_CHARACTERS, _QUICK_SECONDS = 1 << 15, 0.05  # limits of tokenization that other requests wait for
+_QUICK_CHARACTERS, _QUICK_SECONDS = 1 << 15, 0.05  # limits of tokenization in the threads that all requests share
 
 
 class Service:
@@ -37,7 +37,7 @@ class Service:
         metrics: the metrics.
         scheduler: the scheduler of all models.
         in_flight: number of requests in flight.
-        buffered: bytes of bodies in memory.
+        buffered: bytes of request bodies in memory.
         reading: the thread that parses bodies.
         writing: the thread that writes answers.
         unsent: requests whose answers are being sent -> bytes of the answer, the oldest first.
@@ -53,9 +53,9 @@ class Service:
         self.unsent: dict[asyncio.Task[Any], int] = {}
         self.stopping = False
         self._quick = ThreadPoolExecutor(TOKENIZER_THREADS, "tokenizer")
-        # These threads wait for worker processes, which yield the processor to all others.
+        # These threads wait for worker processes of low priority.
         self._slow = ThreadPoolExecutor(max(TOKENIZER_THREADS, min(8, (os.cpu_count() or 1) // 2)), "slow-tokenizer")
-        self._waiting: dict[object, float] = {}  # the time since which a call waits for a slow thread, oldest first
+        self._waiting: dict[object, float] = {}  # call -> time since which it waits for a slow thread, oldest first
 
     @property
     def ready(self) -> bool:
@@ -63,7 +63,7 @@ class Service:
         return self.scheduler.ready and not self.stopping
 
     def check_ready(self) -> None:
-        """Raise `Refusal` with status 503 before the models are warm."""
+        """Raise `Refusal` with status 503 until every shape of the models is compiled."""
         if not self.scheduler.ready:
             failed = self.scheduler.failed
             why = f"the warm-up failed: {failed}" if failed else "the models are being compiled"
@@ -73,7 +73,7 @@ class Service:
         """Return the model that a request names, or the first with one of the tasks if it names none.
 
         Raises:
-            Refusal: there is no model of this name, or its task is another one.
+            Refusal: there is no model of this name, or its task is not one of `tasks`.
         """
         expected = f"expected a model for {' or '.join(task.value for task in tasks)}"
         if name is None:
@@ -89,13 +89,13 @@ class Service:
         return model
 
     async def in_thread(self, function: Callable[[], _T], texts: Sequence[str] = ()) -> _T:
-        """Run a function in a thread, so that the event loop goes on serving.
+        """Run a function in a thread, so that the event loop keeps serving.
 
-        Long texts, and texts whose tokenization takes more than a moment, have threads and processes of their own, so
+        Long texts, and texts whose tokenization takes more than a moment, run in separate threads and processes, so
         that no other request waits for them.
 
         Args:
-            function: tokenizes; it may be called twice.
+            function: function that tokenizes; it may be called twice.
             texts: the texts of the request.
 
         Raises:
@@ -113,7 +113,7 @@ class Service:
             raise Refusal(Reason.TOKENIZER, str(error)) from None
 
     def _when_free(self, function: Callable[[], _T]) -> Callable[[], _T]:
-        """Return a function for a slow thread. Raises `Refusal` when the oldest one has waited too long."""
+        """Wrap a function for a slow thread. Raises `Refusal` when the oldest waiting call has waited too long."""
         now, call = time.monotonic(), object()
         waited, most = now - next(iter(self._waiting.values()), now), self.settings.max_wait
         if waited > most:
@@ -133,7 +133,7 @@ class Service:
         Args:
             model: the model.
             count: number of texts or pairs.
-            tokens: number of their tokens; None before tokenization, when a text counts as one.
+            tokens: number of their tokens; None before tokenization, when each text counts as one token.
         """
         if count < 1:
             raise Refusal(Reason.INVALID, "expected at least one text, found none")
@@ -152,16 +152,16 @@ class Service:
     async def run(
         self, model: ServedModel, rows: Sequence[Row], disconnected: "asyncio.Future[Any]"
     ) -> list[np.ndarray]:
-        """Run rows and return the output of each.
+        """Run rows on a model and return the output of each row.
 
         Args:
             model: the model.
             rows: the rows of one request.
-            disconnected: a future that is done when the client is gone.
+            disconnected: a future that is done when the client has disconnected.
 
         Raises:
             Refusal: the server is overloaded, the time limit passed, or the forward pass failed.
-            ConnectionError: the client is gone.
+            ConnectionError: the client has disconnected.
         """
         tokens = sum(row.size for row in rows)
         self.check_tokens(tokens)
@@ -185,7 +185,7 @@ class Service:
         return submission.future.result()
 
     def close(self) -> None:
-        """End the threads, after the batches that run."""
+        """End the threads, after the waiting batches have run."""
         self.scheduler.stop()
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._slow.shutdown(wait=False, cancel_futures=True)

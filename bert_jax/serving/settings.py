@@ -14,24 +14,25 @@ class ServerSettings:
     Attributes:
         host: address to listen on; 0.0.0.0 = all.
         port: TCP port; 0 = any free port.
-        allowed_hosts: hosts that requests may name, beside `localhost`, 127.0.0.1, [::1] and `host`;
+        allowed_hosts: hosts that requests may name, besides `localhost`, 127.0.0.1, [::1] and `host`;
             `*.example.com` = all names below a domain, `*` = any.
         allowed_origins: origins (`https://example.com`) of other sites whose pages may send requests.
         api_key: key that requests must carry as `Authorization: Bearer KEY`; "" = none.
         auto_truncate: whether to cut texts over the model's limit if a request does not say; otherwise they are an
             error.
-        token_ids: whether to accept token ids, of the model's own tokenizer, in place of texts.
-        max_body_bytes: most bytes in the body of a request.
-        max_texts: most texts (or pairs) in a request.
-        max_request_tokens: most tokens in a request, after truncation.
-        max_concurrent_requests: most requests in flight; more are refused with status 429.
-        max_buffered_bytes: most bytes of bodies held in memory at a time; more are refused with status 429.
-        max_wait: seconds; a request is refused with status 429 if the texts that run before its last one take longer.
+        token_ids: whether to accept token ids of the model's own tokenizer in place of texts.
+        max_body_bytes: maximum bytes in the body of a request.
+        max_texts: maximum number of texts (or pairs) in a request.
+        max_request_tokens: maximum number of tokens in a request, after truncation.
+        max_concurrent_requests: maximum number of requests in flight; more are refused with status 429.
+        max_buffered_bytes: maximum bytes of bodies in memory at a time; more are refused with status 429.
+        max_wait: seconds; a request is refused with status 429 if its last text is expected to wait longer.
         read_timeout: seconds in which the headers and the body of a request must arrive.
         request_timeout: seconds after which a request is answered with status 504.
         stop_timeout: seconds in which accepted requests are answered after SIGTERM.
-        max_connections: most open connections; None = what the limit of file descriptors leaves, at most 4,096.
-        max_connections_per_client: most open connections of one address (IPv6: of a /64 network); None = half of all.
+        max_connections: maximum number of open connections; None = as file descriptors allow, at most 4,096.
+        max_connections_per_client: maximum number of open connections per address (IPv6: per /64 network); None = half
+            of all.
         keep_alive: seconds after which an idle connection is closed.
         log_requests: whether to log a line per request.
     """

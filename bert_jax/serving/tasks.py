@@ -1,4 +1,4 @@
-"""`ServedTask`: the task of a served model, and its output for a row of tokens."""
+"""`ServedTask`: the task of a served model, with its head and its output."""
 
 import enum
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class ServedTask(enum.Enum):
-    """The tasks of a server, by the names of the command line."""
+    """The tasks of served models; the values are their names on the command line."""
 
     EMBED = "embed"
     CLASSIFY = "classify"

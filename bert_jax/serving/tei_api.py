@@ -15,7 +15,7 @@ from bert_jax.serving.service import TOKENIZER_THREADS
 from bert_jax.serving.tasks import ServedTask
 
 _Direction = Annotated[
-    Literal["right", "Right"] | None, msgspec.Meta(description="Right; tokenizer_config.json sets the other side")
+    Literal["right", "Right"] | None, msgspec.Meta(description="Right; for Left, edit tokenizer_config.json")
 ]
 _PAIRS = "a string, a pair of strings, or a list of lists of one or two strings"
 _Pair = Annotated[list[str], msgspec.Meta(min_length=1, max_length=2)]

@@ -1,6 +1,6 @@
-"""The tasks. Each is a folder here, or of another package, and `TASKS` finds it by name.
+"""The tasks: each is a folder here or comes from another package, and `TASKS` finds it by name.
 
-A folder's `__init__.py` says in a `TaskEntry` what the task brings; its other modules are imported when they are used.
+A folder's `__init__.py` describes the task in a `TaskEntry`; its other modules are imported when they are used.
 """
 
 import importlib
@@ -64,7 +64,7 @@ TASKS = _Tasks()
 
 
 class TaskObjects(Mapping[str, Any]):
-    """The objects of a field of all tasks by name, which are imported on lookup."""
+    """Mapping over one field of all tasks: name -> object, which is imported on lookup."""
 
     def __init__(self, field: str) -> None:
         self._field = field

@@ -15,10 +15,10 @@ Reference = str | Any
 
 @dataclasses.dataclass(frozen=True)
 class TaskEntry:
-    """A task: the names under which it is found. Recipes, command line, pipelines and evaluation look here.
+    """A task: names of its recipes, pipelines, evaluators and verbs, by which the rest of the package finds them.
 
     Attributes:
-        name: the name of the task; ours is that of its folder.
+        name: the name of the task; in this package, that of its folder.
         recipes: value of a recipe's `task` -> its `bert_jax.recipes.TaskRecipe`.
         pipelines: name of a pipeline -> its class.
         aliases: another name of a pipeline -> its name.
@@ -27,8 +27,8 @@ class TaskEntry:
         evaluators: head -> the `bert_jax.evaluation.Evaluator` of such models.
         examples: head -> function (loaded model, data, count) that returns the model's loss on `count` examples
             (`bert_jax.jobs.examples.Examples`).
-        record: what `bert_jax.json` says of the task's models; where several tasks have a head, it decides.
-        verbs: modules with a function `add_verbs`.
+        record: the task's entry in `bert_jax.json`; it decides between tasks with the same head.
+        verbs: names of modules with a function `add_verbs`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The tasks of other packages that entry points name."""
+"""Find the tasks of other packages by their entry points."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -15,8 +15,8 @@ def of_entry_points(package_tasks: Callable[[], Iterable[TaskEntry]]) -> tuple[T
     """Return the tasks of entry points; `package_tasks` returns those of this package.
 
     Raises:
-        InputError: an entry point cannot be imported, or names no `TaskEntry`,
-            or names a task that has another name than its own, or that `check_new` refuses.
+        InputError: an entry point cannot be imported, names no `TaskEntry` or one of another name, or `check_new`
+            refuses the task.
     """
     return tuple(_loaded(point, package_tasks()) for point in metadata.entry_points(group=_GROUP))
 
@@ -35,7 +35,7 @@ def _loaded(point: metadata.EntryPoint, package_tasks: Iterable[TaskEntry]) -> T
 
 
 def check_new(entry: TaskEntry, package_tasks: Iterable[TaskEntry], where: str) -> None:
-    """Raise InputError when a new task has a name of a task of this package, or its head and neither has a record."""
+    """Raise InputError when a new task reuses a name of this package, or its head while neither has a record."""
     names = {"name": [entry.name], "record": [entry.record.name] if entry.record is not None else []}
     names |= {"recipes": [*entry.recipes], "pipelines": [*entry.pipelines, *entry.aliases]}
     for ours in package_tasks:

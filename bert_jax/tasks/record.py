@@ -13,7 +13,7 @@ class Record:
         head: the head of these models.
         meaning: what the entry says, in one line.
         read: a function of the entry's JSON value and the file's path that returns a dataclass, or raises InputError;
-            or where it is defined.
+            or its `package.module.name`.
     """
 
     name: str

@@ -196,7 +196,7 @@ def test_what_does_not_fit(folder, tmp_path, capsys):
             ["--shards", tmp_path / "twice", "--out", tmp_path / "new"],
             "expected names that differ without their suffixes",
         ),
-        (["--shards", texts, "--out", folder / "in"], "--out: expected another directory than that of"),
+        (["--shards", texts, "--out", folder / "in"], "--out: expected a directory other than that of"),
         (["--shards", folder / "in", "--out", folder / "in" / "out"], "--out: expected a directory outside of"),
         (["--shards", tmp_path / "*.none", "--out", tmp_path / "new"], "expected files, found none"),
         (["--shards", tmp_path / "none.txt", "--out", tmp_path / "new"], "none.txt: no such file"),

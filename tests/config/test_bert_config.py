@@ -166,7 +166,7 @@ def test_a_config_of_an_albert_counts_the_uses_of_its_groups():
     assert (config.num_hidden_layers, config.num_parameter_rows, config.hidden_act) == (12, 4, "gelu_tanh")
     assert config.to_hf()["num_hidden_layers"] == 6
     with pytest.raises(
-        InputError, match="num_hidden_groups: expected at most 6, the number of layers over inner_group"
+        InputError, match=r"num_hidden_groups: expected at most 6 \(num_hidden_layers / inner_group_num\)"
     ):
         BertConfig.from_hf(hf | {"num_hidden_groups": 7})
     with pytest.raises(InputError, match="inner_group_num 5 must divide num_hidden_layers 12"):

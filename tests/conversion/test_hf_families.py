@@ -421,7 +421,7 @@ def test_distances_have_the_buckets_of_deberta(buckets, most):
         ),
         ({"norm_rel_ebd": "rms"}, "norm_rel_ebd: expected none or layer_norm, found 'rms'"),
         ({"pooler_hidden_act": "mish"}, "pooler_hidden_act: expected one of tanh, relu, gelu, found 'mish'"),
-        ({"pooler_hidden_size": 7}, "pooler_hidden_size: expected that of hidden_size, 48, found 7"),
+        ({"pooler_hidden_size": 7}, "pooler_hidden_size: expected hidden_size, 48, found 7"),
         ({"conv_kernel_size": 4}, "conv_kernel_size: expected 0 or an odd number, found 4"),
         ({"conv_groups": 2}, "conv_groups: expected 1, found 2"),
     ],

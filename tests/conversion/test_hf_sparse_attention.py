@@ -223,7 +223,7 @@ def test_a_question_longer_than_the_room_names_where_it_comes_from(tmp_path):
     model_of("longformer", "question_answering").save_pretrained(tmp_path)
     ours, ids = with_room(tmp_path), np.full((1, 20), 5)
     ids[0, [6, 7, 19]] = 2
-    with pytest.raises(InputError, match=r"at most 2 tokens .*, found 6, those of the head"):
+    with pytest.raises(InputError, match=r"at most 2 tokens .*, found 6, the head's default"):
         ours(ids)
 
 

@@ -40,8 +40,8 @@ def random_model(head="encoder", **fields):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"true_hidden_size": 16}, "true_hidden_size: expected that of intra_bottleneck_size, 8, found 16"),
-        ({"use_bottleneck": False, "true_hidden_size": 8}, "true_hidden_size: expected that of hidden_size, 16, fo"),
+        ({"true_hidden_size": 16}, "true_hidden_size: expected intra_bottleneck_size, 8, found 16"),
+        ({"use_bottleneck": False, "true_hidden_size": 8}, "true_hidden_size: expected hidden_size, 16, found 8"),
         ({"normalization_type": "rms_norm"}, "normalization_type: expected no_norm or layer_norm, found 'rms_norm'"),
         ({"key_query_shared_bottleneck": False}, "key_query_shared_bottleneck: expected true where use_bottleneck_att"),
         ({"embedding_size": 16, "trigram_input": False}, "embedding_size: expected less than hidden_size 16 with trig"),

@@ -87,7 +87,7 @@ def test_packed_rows_of_questions_are_refused(family, head):
     bert, params = model(family, head)
     ids = jnp.ones((1, 12), jnp.int32)
     ids = ids[:, None] if head == "multiple_choice" else ids
-    with pytest.raises(InputError, match=r"expected (one for packed rows of questions|none, as the span head)"):
+    with pytest.raises(InputError, match=r"expected (an array for packed rows of questions|none, as the span head)"):
         bert.apply(params, ids, segment_ids=jnp.ones((1, 12), jnp.int32))
 
 

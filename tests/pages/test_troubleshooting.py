@@ -57,7 +57,7 @@ COMMANDS = {
 # Messages that need a package that is missing, a bucket, another run or many steps: their words are in the source.
 IN_SOURCE = (
     "google-bert/", "runs/base", "step 812", "matthews was 0", "the loss did not fall", "s3://", "gs://my-bucket: no",
-    "gs://my-bucket/base", "expected a process of its own",
+    "gs://my-bucket/base", "expected a spawned process",
 )  # fmt: skip
 OF_JAX = ("RESOURCE_EXHAUSTED: Out of memory", "An NVIDIA GPU may be present")
 

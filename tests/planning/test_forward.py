@@ -70,6 +70,6 @@ def test_batches_that_do_not_fit():
 
 def test_options_that_do_not_go_together(capsys):
     assert main(["plan", "--forward", "base", "--topology", "v5e:1x1", "--search"]) == 2
-    assert "--forward: expected no options of recipes with it, found --search" in capsys.readouterr().err
+    assert "--forward: expected no recipe options, found --search" in capsys.readouterr().err
     assert main(["plan", "--forward", "base", "--config", "bert_base", "--topology", "v5e:1x1"]) == 2
     assert "not allowed with argument" in capsys.readouterr().err

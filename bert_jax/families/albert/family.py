@@ -54,7 +54,7 @@ _NAMES = Names(
 
 
 def _read_albert(hf: Json) -> Json:
-    """Return the number of layers: a config.json counts the uses of groups."""
+    """Return the number of layers: num_hidden_layers times inner_group_num of a `config.json`."""
     return {"num_hidden_layers": whole_number(hf, "num_hidden_layers", 1) * whole_number(hf, "inner_group_num", 1)}
 
 

@@ -13,7 +13,7 @@ from bert_jax.modeling.stack import ArrayTree, LayerParams, MakeLayers, Stack
 
 
 class TiedParams(LayerParams):
-    """The parameters of layers that share rows, which nothing copies: each layer takes its row of the arrays."""
+    """The parameters of layers that share rows: each layer indexes its row of the arrays, so that none is copied."""
 
     def __init__(self, layers: nnx.Module, rows: Sequence[int]):
         super().__init__(layers)
@@ -31,7 +31,7 @@ class TiedParams(LayerParams):
 
 @dataclasses.dataclass(frozen=True)
 class Tied(Stack):
-    """Layers in groups; those of a group are used in turn, again and again."""
+    """Groups of layers; a group's layers run in order, several times."""
 
     def build(self, config: BertConfig, make_layers: MakeLayers) -> dict[str, nnx.Module]:
         return {"layers": make_layers(config.num_parameter_rows)}

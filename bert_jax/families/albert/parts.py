@@ -12,7 +12,7 @@ from bert_jax.errors import InputError
 class TiedConfig(StackConfig):
     """Groups of layers with tied parameters (Lan et al. 2020, arXiv:1909.11942, section 3.1).
 
-    A group's layers are used in turn, again and again.
+    A group's layers run in order, several times.
     """
 
     num_hidden_groups: int = setting(1, "number of groups of layers with tied parameters", least=1, shapes=True)
@@ -35,6 +35,6 @@ class TiedConfig(StackConfig):
             raise InputError(f"model config: inner_group_num {inner} must divide num_hidden_layers {layers}")
         if self.num_hidden_groups > layers // inner:
             raise InputError(
-                f"model config: num_hidden_groups: expected at most {layers // inner}, the number of layers over "
-                f"inner_group_num, found {self.num_hidden_groups}"
+                f"model config: num_hidden_groups: expected at most {layers // inner} (num_hidden_layers / "
+                f"inner_group_num), found {self.num_hidden_groups}"
             )

@@ -1,4 +1,4 @@
-"""BigBird (Zaheer et al. 2020, arXiv:2007.14062): block-sparse attention in long sequences, heads of its own."""
+"""BigBird (Zaheer et al. 2020, arXiv:2007.14062): block-sparse attention in long sequences, its own heads."""
 
 from bert_jax.families import bert
 from bert_jax.families.base import Family, keys_with

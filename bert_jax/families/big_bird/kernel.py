@@ -1,9 +1,8 @@
 """Block-sparse attention in plain XLA (Zaheer et al. 2020, arXiv:2007.14062, section 2): linear in the length.
 
-The queries of the first and the last block attend to all keys. Those of another block attend to the first block, to
-their own with the one before and the one after, to the last, and to R random blocks: 5 + R blocks, and one may be
-there twice. As in transformers, the random blocks are drawn for training; without dropout all of them are the first
-block, which thus counts 1 + R times.
+The queries of the first and the last block attend to all keys. Those of any other block attend to 5 + R blocks, some
+of which may coincide: the first, the last, their own, its two neighbours, and R random ones. As in transformers,
+random blocks are drawn only in training. Without dropout, all of them are the first block, which counts 1 + R times.
 """
 
 import dataclasses
@@ -18,7 +17,7 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.positions import Positions
 
-_OLD_LENGTHS = (1024, 3072, 4096)  # lengths of the paper's models, which draw from the first 1,024 positions
+_OLD_LENGTHS = (1024, 3072, 4096)  # lengths for which transformers draws from the first 1,024 positions
 
 
 @jax.tree_util.register_dataclass
@@ -28,8 +27,8 @@ class BlockPattern:
 
     Attributes:
         size: tokens in a block.
-        num_random: R.
-        random: the random blocks of blocks 1 to C - 2, int32 `[N, C - 2, R]`; None = the first block.
+        num_random: R, the number of random blocks.
+        random: the random blocks of blocks 1 to C - 2, int32 `[N, C - 2, R]`; None = all are the first block.
     """
 
     size: int = dataclasses.field(metadata={"static": True})
@@ -46,20 +45,20 @@ def random_blocks(layers: int, heads: int, length: int, size: int, count: int, l
         heads: N.
         length: S, at least `5 + 2 * count` blocks.
         size: tokens in a block.
-        count: R.
-        longest: the model's positions.
+        count: R, the number of random blocks.
+        longest: the model's max_position_embeddings.
     """
     blocks = -(-length // size)
     drawn = np.zeros((layers, heads, blocks - 2, count), np.int32)
     for layer in range(layers):
         generator = np.random.RandomState(layer)
-        if blocks * size in _OLD_LENGTHS:  # head by head, all blocks of the longest sequence
+        if blocks * size in _OLD_LENGTHS:  # draw by head, for all blocks of the longest sequence
             last = (1024 if size < 512 else longest) // size - 1
             for head in range(heads):
                 rows = [generator.permutation(_old_choices(i, last, longest // size))[:count]
                         for i in range(1, longest // size - 1)]  # fmt: skip
                 drawn[layer, head] = rows[: blocks - 2]
-        else:  # block by block, from the first 5 + 2R blocks
+        else:  # draw by block, from the first 5 + 2R blocks
             first = 5 + 2 * count
             for i in range(1, blocks - 1):
                 excluded = {0, first - 1, i - 1, i, i + 1} | {1: {first - 2}, first - 2: {1}}.get(i, set())
@@ -70,7 +69,7 @@ def random_blocks(layers: int, heads: int, length: int, size: int, count: int, l
 
 
 def _old_choices(i: int, last: int, blocks: int) -> np.ndarray:
-    """Return the blocks from which those of block `i` are drawn in a sequence of one of `_OLD_LENGTHS`."""
+    """Return the candidates for the random blocks of block `i`, in a sequence of one of `_OLD_LENGTHS`."""
     middle = np.arange(1, blocks - 1)
     if i <= 2:
         return middle[i + 1 : last]
@@ -107,7 +106,7 @@ def block_sparse_attention(
 
 
 def _keys(pattern: BlockPattern, x: jax.Array) -> jax.Array:
-    """Return the keys of blocks 1 to C - 2, `[B, N, C, b, H] -> [B, N, C - 2, K, H]`."""
+    """Return the keys that blocks 1 to C - 2 attend to, `[B, N, C, b, H] -> [B, N, C - 2, K, H]`."""
     batch, heads, blocks, _, width = x.shape
     first, last = (jnp.broadcast_to(end, x[:, :, 2:].shape) for end in (x[:, :, :1], x[:, :, -1:]))
     parts = [first, x[:, :, :-2], x[:, :, 1:-1], x[:, :, 2:], last]

@@ -19,13 +19,13 @@ from bert_jax.modeling.compute import Compute
 from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.stack import Beside
 
-BLOCK_SPARSE = "block_sparse"  # the backend in place of xla for long sequences
+BLOCK_SPARSE = "block_sparse"  # the backend that replaces xla for long sequences
 
 
 class BlockSparseAttention(SelfAttention):
-    """Attention of blocks to neighbouring, outer and random blocks, where the plan has a pattern of blocks.
+    """Block-sparse attention if the plan has a `BlockPattern`, else attention to all tokens.
 
-    Its probabilities have no dropout, as in transformers.
+    As in transformers, block-sparse attention has no dropout of probabilities.
     """
 
     @staticmethod
@@ -58,7 +58,7 @@ def _pattern(mask: AttentionMask, config: BertConfig, length: int) -> BlockPatte
     part = expect(config.attention, BlockSparseConfig)
     if part.longest_full is None or config.max_position_embeddings <= part.longest_full:
         return None
-    if not isinstance(length, int):  # `jax.export`
+    if not isinstance(length, int):  # a symbolic length (`jax.export`)
         raise InputError(
             "attention_type: expected original_full for a program of any length, found block_sparse; up to "
             f"{part.longest_full} tokens the two are the same"
@@ -72,7 +72,7 @@ def _pattern(mask: AttentionMask, config: BertConfig, length: int) -> BlockPatte
 
 @dataclasses.dataclass(frozen=True)
 class RandomBlocks(Beside):
-    """The blocks, others in each layer, that a block also sees in training, `[L, N, C - 2, R]`."""
+    """The random blocks that blocks attend to in training, different in each layer, `[L, N, C - 2, R]`."""
 
     def of_layers(self, config: BertConfig, plan: AttentionPlan, length: int, training: bool) -> np.ndarray | None:
         blocks = plan.extra
@@ -86,7 +86,7 @@ class RandomBlocks(Beside):
 
 
 class ScaledEmbeddings(Embeddings):
-    """Embeddings whose words are multiplied by the square root of the hidden size."""
+    """Embeddings whose word embeddings are multiplied by the square root of the hidden size."""
 
     def words(self, input_ids: jax.Array, mask: AttentionMask, compute: Compute) -> jax.Array:
         return super().words(input_ids, mask, compute) * self.config.hidden_size**0.5

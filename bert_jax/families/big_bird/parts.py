@@ -20,8 +20,8 @@ class BlockSparseConfig(AttentionConfig):
     )
     block_size: int = setting(64, "tokens in a block of a BigBird's block-sparse attention", least=1, recipe=True)
     num_random_blocks: int = setting(3, "random blocks to which each block of a BigBird attends", least=0, recipe=True)
-    sep_token_id: int | None = setting(None, "id of the separator, by which the question is found", least=0)
-    qkv_bias: bool = setting(True, "whether queries, keys and values have biases, if attention_bias")
+    sep_token_id: int | None = setting(None, "id of the separator, which ends the question", least=0)
+    qkv_bias: bool = setting(True, "whether queries, keys and values have biases, if attention_bias is true")
 
     def builds(self) -> str:
         sparse = self.longest_full is not None
@@ -50,7 +50,7 @@ class BlockSparseConfig(AttentionConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ScaledConfig(EmbeddingsConfig):
-    """Embeddings whose words may be scaled."""
+    """Embeddings with optional scaling of those of words."""
 
     rescale_embeddings: bool = setting(False, "whether word embeddings are scaled by the square root of hidden_size")
 
@@ -63,8 +63,8 @@ class BigBirdHeadsConfig(HeadsConfig):
     """BigBird's heads, with a span head of its own."""
 
     unread_pooler: bool = setting(True, "whether masked LM and classifiers have a pooler that they do not read")
-    span_head: str = setting("feed_forward", "feed_forward = a block before the dense layer, whose logits leave out "
-                             "the question", choices=("dense", "feed_forward"))  # fmt: skip
+    span_head: str = setting("feed_forward", "dense = a dense layer; feed_forward = a feed-forward block before "
+                             "it, and no answers in the question", choices=("dense", "feed_forward"))  # fmt: skip
 
     def head(self, name: str) -> str:
         after_question = name == "question_answering" and self.span_head == "feed_forward"

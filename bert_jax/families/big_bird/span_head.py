@@ -1,4 +1,4 @@
-"""BigBird's span head: a feed-forward block, and no spans in the question."""
+"""BigBird's span head: a feed-forward block, and no answers in the question."""
 
 import dataclasses
 from typing import Any
@@ -19,14 +19,14 @@ from bert_jax.modeling.task_heads import HeadInputs, Outputs
 
 
 def question_tokens(config: BertConfig, input_ids: Any) -> Any:
-    """Return which tokens are those of the question, bool `[B, S]`: up to the first separator, or the first token."""
+    """Return which tokens are the question's, bool `[B, S]`: up to the first separator; without one, only the first."""
     is_separator = input_ids == config.setting("sep_token_id")
     places = (is_separator | True).cumsum(-1)
     return places <= is_separator.argmax(-1)[:, None] + 1
 
 
 class SpanFeedForward(nnx.Module):
-    """The feed-forward block of BigBird's span head, `[..., D] -> [..., D]`: dropout before it, as after its layers."""
+    """The feed-forward block of BigBird's span head, `[..., D] -> [..., D]`, with dropout of input and output."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.activation, self.rate = config.hidden_act, config.hidden_dropout_prob
@@ -41,14 +41,14 @@ class SpanFeedForward(nnx.Module):
 
 
 class SpanAfterQuestionHead(SpanHead):
-    """Spans of what follows the question, whose tokens have a type of their own."""
+    """A span head whose answers follow the question, which has token type 0 by default; the rest has 1."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return super().build(config, rngs) | {"span": SpanFeedForward(config, rngs=rngs)}
 
     def prepare(self, config: BertConfig, inputs: Inputs) -> Inputs:
         if inputs.segment_ids is not None:
-            raise InputError("segment_ids: expected none, as the span head looks for the question of a row, found some")
+            raise InputError("segment_ids: expected none, as the span head needs one question per row, found an array")
         of_question = 1 - question_tokens(config, inputs.input_ids).astype(jnp.int32)
         types = inputs.token_type_ids
         types = of_question if types is None else jnp.where(types.any(-1, keepdims=True), types, of_question)
@@ -60,5 +60,5 @@ class SpanAfterQuestionHead(SpanHead):
     def __call__(self, encoded: HeadInputs) -> Outputs:
         question = question_tokens(encoded.config, encoded.inputs.input_ids)
         after_first = jnp.arange(question.shape[1]) > 0
-        penalty = 1e6 * (question & after_first)  # no span in the question; its first token means no answer
+        penalty = 1e6 * (question & after_first)  # no answer inside the question; the first token means "no answer"
         return {name: logits - penalty for name, logits in super().__call__(encoded).items()}

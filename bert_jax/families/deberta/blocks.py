@@ -1,8 +1,8 @@
-"""Disentangled attention in plain XLA (He et al. 2020, arXiv:2006.03654, section 3.1): its position terms, and blocks.
+"""Disentangled attention in plain XLA (He et al. 2020, arXiv:2006.03654, section 3.1), as a whole or in blocks.
 
-A term is the product of a query or a key with the projected embedding of its distance to the other. Embeddings are
-laid out by distance first, with static indices, so that each block of rows is one matrix product whose result is only
-shifted, row by row: neither the forward nor the backward pass gathers or scatters scores.
+A position term of a score is the product of its query, or of its key, with the projected embedding of the distance
+between both. Embeddings are first arranged by distance, with static indices. Each block of rows is then one matrix
+product, whose rows are shifted: neither the forward nor the backward pass gathers or scatters scores.
 """
 
 import functools
@@ -17,24 +17,24 @@ from bert_jax.modeling.dropout import bits_of_scores
 from bert_jax.modeling.kernels.plain import plain_attention
 from bert_jax.modeling.positions import Positions
 
-_BLOCK = 128  # rows of a block, where they divide the length
+_BLOCK = 128  # number of rows in a block, if it divides the length
 _SHORTEST = 1024  # length from which on attention is computed in blocks
 
 
 def distance_rows(longest: int, span: int, buckets: int, most: int) -> np.ndarray:
     """Return the row of the table of relative positions for each distance from query to key.
 
-    Distances up to half of the buckets have a row each; the farther ones share rows on a log scale, and those from
-    `most` on have the last (He et al. 2021, arXiv:2111.09543, appendix A.5 of 2006.03654).
+    Distances up to half of the buckets have a row each; greater ones share rows on a log scale, and all from `most` on
+    share the last row (He et al. 2021, arXiv:2111.09543, appendix A.5 of 2006.03654).
 
     Args:
         longest: S, the greatest length.
         span: half of the number of rows.
         buckets: number of buckets on either side; 0 = a row for each distance.
-        most: distance at which the buckets end.
+        most: distance from which on all share the last row.
 
     Returns:
-        int32 `[2S - 1]`, for query minus key = 1 - S, ..., S - 1.
+        int32 `[2S - 1]`, for query minus key position = 1 - S, ..., S - 1.
     """
     distance = np.arange(1 - longest, longest)
     if buckets:
@@ -80,10 +80,10 @@ def position_scores(
 def laid_out(
     position_key: jax.Array | None, position_query: jax.Array | None, rows: np.ndarray
 ) -> tuple[jax.Array | None, jax.Array | None]:
-    """Return both tables by distance, `[2S, N, H]`; the last row is one more, for the shift.
+    """Return both tables arranged by distance, `[2S, N, H]`; the last row is an extra one for the shift.
 
-    For queries the key comes later from row to row, for keys the query does. The arguments are those of
-    `position_scores`.
+    The first table is in order of key minus query position, the second in order of query minus key position. The
+    arguments are those of `position_scores`.
     """
     orders = ((position_key, rows[::-1]), (position_query, rows))
     by_key, by_query = (None if table is None else table[np.append(order, order[-1])] for table, order in orders)
@@ -97,20 +97,20 @@ def supports(length: int) -> bool:
 
 def attention_in_blocks(
     mask: AttentionMask,
-    query: jax.Array,  # [B, N, S, H], scaled by the number of terms; the next two [B, N, S, H]
+    query: jax.Array,  # [B, N, S, H], scaled for the number of terms; the next two [B, N, S, H]
     key: jax.Array,
     value: jax.Array,
-    position_key: jax.Array | None,  # as for `position_scores`, as are the next two
+    position_key: jax.Array | None,  # this and the next two are as in `position_scores`
     position_query: jax.Array | None,
     rows: np.ndarray,
     words: jax.Array | None,  # [B, N, 2] uint32, random words for dropout
     rate: float,
     compute: Compute,
 ) -> jax.Array:
-    """Compute disentangled attention block by block of queries, `[B, N, S, H]`, with memory linear in the length.
+    """Compute disentangled attention by blocks of queries, `[B, N, S, H]`, with memory linear in the length.
 
-    The backward pass computes the scores of a block again. The result is that of `position_scores` and plain attention,
-    also under dropout.
+    The backward pass recomputes the scores of a block. The result equals that of plain attention with
+    `position_scores`, also under dropout.
     """
     batch, heads, length, size = query.shape
     scale, blocks = size**-0.5, length // _BLOCK
@@ -142,16 +142,16 @@ def attention_in_blocks(
 
 
 def _of_keys(key: jax.Array, laid_out: jax.Array, compute: Compute) -> jax.Array:
-    """Return the position to content term of a block of queries, `[B, N, Q, S]`.
+    """Return the position-to-content term of a block of queries, `[B, N, Q, S]`.
 
     Args:
         key: `[B, N, S, H]`.
-        laid_out: `[S + Q, N, H]`, the embeddings for the distances from the last key to the first query, and on.
+        laid_out: `[S + Q, N, H]`, embeddings by query minus key position, from first query minus last key on.
         compute: dtype and platform.
     """
     batch, heads, length, size = key.shape
     chunks = laid_out.reshape(-1, _BLOCK, *laid_out.shape[1:])
-    pairs = jnp.concatenate([chunks[:-1], chunks[1:]], axis=1)[::-1]  # [C, 2Q, N, H], those of each block of keys
+    pairs = jnp.concatenate([chunks[:-1], chunks[1:]], axis=1)[::-1]  # [C, 2Q, N, H], embeddings of each block of keys
     blocks = key.reshape(batch, heads, -1, _BLOCK, size)
     scores = _shifted(_products("bnckh,cwnh->bnckw", blocks, pairs, compute))  # [B, N, C, K, Q]
     return scores.reshape(batch, heads, length, _BLOCK).swapaxes(2, 3)
@@ -169,7 +169,7 @@ def _by_distance(x: jax.Array, table: jax.Array, rows: np.ndarray, compute: Comp
     batch, heads, length, size = x.shape
     block = _BLOCK if isinstance(length, int) and length % _BLOCK == 0 else length
     blocks, longest = length // block, len(rows) // 2 + 1
-    rows = np.append(rows, rows[-1])  # one more, which no score has, for the shift
+    rows = np.append(rows, rows[-1])  # an extra row for the shift, which no score has
     if isinstance(length, int):
         first = [longest - block - c * block for c in range(blocks)]
         laid_out = table[np.stack([rows[start : start + length + block] for start in first])]  # [C, S + Q, N, H]
@@ -181,10 +181,10 @@ def _by_distance(x: jax.Array, table: jax.Array, rows: np.ndarray, compute: Comp
 
 
 def _shifted(x: jax.Array) -> jax.Array:
-    """Return `[..., Q, S]` from `x [..., Q, S + Q]`: row q without its first Q - 1 - q columns, then its last q + 1."""
+    """Drop the first Q - 1 - q and the last q + 1 columns of each row q, `[..., Q, S + Q] -> [..., Q, S]`."""
     *outer, rows, width = x.shape
-    # In rows that are shorter by one, the columns of row q stand q places further to the right. What is left over is
-    # cut off as one row of Q, since a symbolic length (`jax.export`) allows no slice of an axis of S * 2S.
+    # A reshape to rows that are shorter by one moves row q by q columns to the right. The Q elements left over are cut
+    # off as one row, since a symbolic length (`jax.export`) allows no slice of an axis of S * 2S.
     x = jax.lax.slice_in_dim(x.reshape(*outer, width, rows), 0, width - 1, axis=-2)
     return x.reshape(*outer, rows, width - 1)[..., rows - 1 :]
 

@@ -32,7 +32,7 @@ _V1_KEYS: tuple[FileKey, ...] = (
     *_SHARED_KEYS,
     refused("talking_head", "attention heads that are mixed by a matrix are not supported", False),
     harmless("position_buckets", "DeBERTa has a row for each distance"),
-    harmless("norm_rel_ebd", "DeBERTa has no LayerNorm there"),
+    harmless("norm_rel_ebd", "DeBERTa has no LayerNorm of relative positions"),
     harmless("share_att_key", "DeBERTa projects positions by layers of their own"),
     harmless("attention_head_size", "hidden_size / num_attention_heads is used"),
 )
@@ -70,7 +70,7 @@ _HEADS = classifiers(
 
 
 def _names(classes: dict[str, str], attention: tuple[Entry, ...]) -> Names:
-    """Return the names of a family: its Hugging Face classes, and entries of queries, keys, values and positions."""
+    """Return the names of a family; `attention` has the entries of queries, keys, values and their positions."""
     names = Names(
         prefix="deberta.",
         encoder=(
@@ -93,7 +93,7 @@ def _names(classes: dict[str, str], attention: tuple[Entry, ...]) -> Names:
     return dataclasses.replace(names, not_legacy=not_legacy)
 
 
-# transformers has no class for the discriminator of the pretraining; its Auto classes read the encoder.
+# transformers has no class for the pretraining discriminator; its Auto classes read only the encoder.
 _V2_NAMES = _names(
     architectures("DebertaV2", replaced_token_detection="ForPreTraining"),
     (
@@ -119,7 +119,7 @@ _V1_NAMES = _names(
 )
 
 _DEBERTA_SWITCHES = {"relative_attention": False, "position_biased_input": True}
-_POOLER_ACTIVATIONS = ("tanh", "relu", "gelu")  # those of `BertConfig.classifier_summary`
+_POOLER_ACTIVATIONS = ("tanh", "relu", "gelu")  # those that `BertConfig.classifier_summary` supports
 
 
 def _read_deberta(hf: Json) -> Json:
@@ -144,7 +144,7 @@ def _read_deberta(hf: Json) -> Json:
             f"pooler_hidden_act: expected one of {', '.join(_POOLER_ACTIVATIONS)}, found {shown(activation)}"
         )
     if width != hf["hidden_size"]:
-        raise InputError(f"pooler_hidden_size: expected that of hidden_size, {hf['hidden_size']}, found {shown(width)}")
+        raise InputError(f"pooler_hidden_size: expected hidden_size, {hf['hidden_size']}, found {shown(width)}")
     heads = {"head_dim": whole_number(hf, "attention_head_size", 1)} if "attention_head_size" in hf else {}
     return heads | {
         "position_embedding_type": "absolute" if biased else "none",
@@ -158,7 +158,7 @@ def _read_deberta(hf: Json) -> Json:
 
 
 def _read_v1(hf: Json) -> Json:
-    """Read the keys of the first DeBERTa, which ignores those that came with v2."""
+    """Read the `config.json` of a first DeBERTa, and ignore the keys that v2 added."""
     later = ("position_buckets", "norm_rel_ebd", "attention_head_size")
     return _read_deberta({key: value for key, value in hf.items() if key not in later})
 

@@ -1,10 +1,10 @@
 """A Pallas TPU kernel for disentangled attention (DeBERTa) that keeps scores and their position terms in VMEM.
 
-It is `bert_jax.modeling.kernels.fused` with the two terms of `bert_jax.families.deberta.blocks`. A block of 128
-queries is multiplied with the embeddings of its distances to all keys, which are laid out by distance, and the product
-is sheared: row q is shifted by q columns. For the term of the keys, each block of 128 keys is. In the backward pass the
-gradient of the scores is sheared the other way: its rows are reversed by a product with an exchange matrix first, so
-that shifts only grow from row to row, as the chip's rotation has it.
+It is `bert_jax.modeling.kernels.fused` with the two position terms of `bert_jax.families.deberta.blocks`. For the first
+term, a block of 128 queries is multiplied by the embeddings of its distances to all keys, arranged by distance, and the
+product is sheared: row q is shifted by q columns. The second term does the same with each block of 128 keys. The
+backward pass shears the gradient of the scores the other way. An exchange matrix reverses its rows before that, since
+the chip's rotation supports only shifts that grow from row to row.
 """
 
 import functools
@@ -27,13 +27,13 @@ from bert_jax.modeling.kernels.fused import (
     visible,
 )
 
-BLOCK = 128  # queries in a block of scores, and keys in a block of the term of the keys
+BLOCK = 128  # queries in a block of scores, and keys in a block of the position-to-content term
 _LONGEST = 512  # the longest sequence that fits into the 16 MiB of a v4
 _VMEM_BYTES = 64 * 2**20
 
 
 def rotates_by_row(device_kind: str) -> bool:
-    """Return whether a chip of this kind has the rotation of `Form.strided`; other chips take several steps."""
+    """Return whether a chip of this kind supports `Form.strided`; other chips rotate in several steps."""
     return device_kind.startswith("TPU") and not device_kind.startswith(("TPU v2", "TPU v3", "TPU v4"))
 
 
@@ -48,8 +48,8 @@ def fused_disentangled_attention(
     query: jax.Array,  # [B, S, D]
     key: jax.Array,  # [B, S, D]
     value: jax.Array,  # [B, S, D]
-    of_queries: jax.Array,  # [2S, D], embeddings for keys at distances 1 - S, ..., S - 1 from a query, and any row
-    of_keys: jax.Array,  # [2S, D], embeddings for queries at these distances from a key, scaled, and any row
+    of_queries: jax.Array,  # [2S, D], embeddings of key minus query position = 1 - S, ..., S - 1, and an unused row
+    of_keys: jax.Array,  # [2S, D], scaled, of query minus key position = 1 - S, ..., S - 1, and an unused row
     query_ids: jax.Array,  # [B, S] int32
     key_ids: jax.Array,  # [B, S] int32
     words: jax.Array,  # [B, N, 2] uint32, random words for dropout
@@ -122,7 +122,7 @@ def _backward(
     form: Form, query_ids, key_ids, words, query, key, value, of_queries, of_keys, cotangent,
     d_query, d_key, d_value, d_of_queries, d_of_keys, sum_key, sum_value, sum_of_queries, sum_of_keys,
 ) -> None:  # fmt: skip
-    """Compute a block of the gradient of queries; sum those of keys and values over blocks, of tables over rows too."""
+    """Compute the gradient of a block of queries; sum that of keys, of values and, over the batch too, of tables."""
     length = key.shape[0]
     first, last = pl.program_id(2) == 0, pl.program_id(2) == pl.num_programs(2) - 1
 
@@ -163,7 +163,7 @@ def _backward(
 
 
 def _gradients(form: Form, words, seen, operands, tables) -> tuple[jax.Array, ...]:
-    """Return the float32 gradients of queries, keys and values of a head, and of what `_tables` returns, joined."""
+    """Return a head's float32 gradients of queries, keys and values, and of both results of `_tables`, concatenated."""
     (q, k, v, d_context), (of_queries, of_keys) = operands, tables
     q = scaled(form, q)
     p = probabilities_of(_scores(form, q, k, tables), seen)
@@ -188,8 +188,8 @@ def _tables(form: Form, head: int, length: int, of_queries, of_keys) -> tuple[ja
     """Return a head's embeddings for the distances in a block of queries.
 
     Returns:
-        Those of all keys from the queries, `[S + 128, H]`; and for each block of keys those of the queries from its
-        keys, `[256, H]`.
+        Those of the queries' distances to all keys, `[S + 128, H]`; and for each block of keys those of its distances
+        to the queries, `[256, H]`.
     """
     here = slice(head * form.head_size, (head + 1) * form.head_size)
     blocks = [of_keys[_span_of_keys(length, block), here] for block in range(length // BLOCK)]
@@ -216,12 +216,12 @@ def _scores(form: Form, query, key, tables: tuple[jax.Array, list[jax.Array]]) -
 
 
 def _sheared(form: Form, x: jax.Array) -> jax.Array:
-    """Return `[128, n]` from `x [128, n + 128]`: row q without its first 127 - q columns, then its last q + 1."""
+    """Drop the first 127 - q and the last q + 1 columns of each row q, `[128, n + 128] -> [128, n]`."""
     return _rotated(form, x, x.shape[1] - BLOCK + 1)[:, : x.shape[1] - BLOCK]
 
 
 def _sheared_back(form: Form, x: jax.Array) -> jax.Array:
-    """Return the transpose of `_sheared` for `x [128, n]` with rows in reverse order, whose rows are in reverse too."""
+    """Apply the transpose of `_sheared` to `x [128, n]`; the rows of `x` and of the result are in reverse order."""
     return _rotated(form, jnp.concatenate([x, jnp.zeros_like(x[:, :BLOCK])], axis=1), 0).astype(form.dtype)
 
 

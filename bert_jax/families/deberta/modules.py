@@ -1,7 +1,7 @@
 """Disentangled attention (He et al. 2020, arXiv:2006.03654), and DeBERTa-v2's convolution.
 
-Backends as in `bert_jax.modeling.backends`, of which these differ: xla, for a long sequence, computes the scores in
-blocks (`bert_jax.families.deberta.blocks`), and fused is `bert_jax.families.deberta.fused`.
+The backends are those of `bert_jax.modeling.backends`, except that xla computes long sequences in blocks
+(`bert_jax.families.deberta.blocks`), and that fused is `bert_jax.families.deberta.fused`.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from bert_jax.modeling.positions import Positions
 from bert_jax.modeling.stack import Beside, FirstInputs, Step
 from bert_jax.sharding import device_kind, mapped
 
-BLOCKS = "blocks"  # the backend in place of xla for long sequences
+BLOCKS = "blocks"  # the backend that replaces xla for long sequences
 
 # Embeddings of relative positions, projected to `[R, N, H]`: as keys for content to position, and as queries for
 # position to content.
@@ -54,7 +54,7 @@ class NormedLastEmbeddings(FactoredEmbeddings):
 
 
 class DisentangledAttention(SelfAttention):
-    """Attention whose scores are the sum of one to three products, of contents and of relative positions."""
+    """Attention whose scores add content-to-position and/or position-to-content terms to the usual products."""
 
     @staticmethod
     def unfit(backend: str, config: BertConfig, mask: AttentionMask, length: int) -> str | None:
@@ -112,7 +112,7 @@ def attend_disentangled(
 ) -> tuple[jax.Array, jax.Array | None]:
     """Compute disentangled attention with the plan's backend; returns what `attend` returns.
 
-    The scores are scaled by the root of the number of their products besides that of the head size (equation 4).
+    The scores are divided by the square root of the head size times their number of products (equation 4).
     """
     batch, length, size = projected[0].shape
     words = random_words(config, batch, dropout_key)
@@ -135,9 +135,9 @@ def attend_disentangled(
 def _scaled(
     query: jax.Array, positions: PositionTerms, length: int, config: BertConfig
 ) -> tuple[jax.Array, tuple[jax.Array | None, jax.Array | None, np.ndarray]]:
-    """Scale queries and position queries by the number of terms; return the queries, and both tables with their rows.
+    """Scale queries and position queries for the number of products; return the queries, both tables and their rows.
 
-    The tables and their rows by distance are those of `blocks.position_scores`.
+    Tables and rows are arguments of `blocks.position_scores`.
     """
     part = _attention(config)
     scale = (1 + len(part.pos_att_type)) ** -0.5
@@ -170,7 +170,7 @@ def _in_blocks(
             mask_of_device, query, key, value, position_key, position_query, rows, words, rate, compute
         )
 
-    # On each device by itself: the compiler would sum the tables' gradients over devices in every block.
+    # Each device runs by itself; otherwise the compiler would sum the tables' gradients over devices in every block.
     heads = ("batch", "heads", None, None)
     run = mapped(run, (("batch", None), heads, (None, "heads", None), ("batch", "heads", None)), heads)
     return run((mask.query_ids, mask.key_ids), projected, tuple(tables), words)
@@ -260,7 +260,7 @@ class Disentangled(Beside):
 
 @dataclasses.dataclass(frozen=True)
 class Convolving(Beside):
-    """The convolution over the embeddings beside the first layer."""
+    """The convolution over the embeddings, in parallel with the first layer."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"conv": Convolution(config, rngs=rngs)}

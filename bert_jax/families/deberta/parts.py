@@ -25,9 +25,9 @@ class DisentangledConfig(AttentionConfig):
         0, "buckets of a DeBERTa's relative positions on either side; 0 = one for each distance", least=0, shapes=True
     )
     max_relative_positions: int = setting(
-        0, "distance from which on a DeBERTa's positions are alike; 0 = max_position_embeddings", least=0, shapes=True
+        0, "distance at which a DeBERTa clips relative positions; 0 = max_position_embeddings", least=0, shapes=True
     )
-    share_att_key: bool = setting(False, "whether a DeBERTa projects positions as queries and keys", shapes=True)
+    share_att_key: bool = setting(False, "whether a DeBERTa projects positions like queries and keys", shapes=True)
     norm_rel_ebd: bool = setting(False, "whether a DeBERTa's relative positions have a LayerNorm", shapes=True)
     conv_kernel_size: int = setting(
         0, "width of a DeBERTa's convolution beside the first layer, an odd number; 0 = none", least=0, shapes=True
@@ -98,9 +98,9 @@ class NormedLastConfig(FactoredConfig):
 
 @dataclasses.dataclass(frozen=True)
 class DebertaHeadsConfig(HeadsConfig):
-    """DeBERTa's heads, with a pooler of its own."""
+    """DeBERTa's heads for masked LM and for replaced tokens."""
 
-    legacy: bool = setting(True, "whether the files name the tensors of the masked-LM head as BERT's")
+    legacy: bool = setting(True, "whether the files name the tensors of the masked-LM head like BERT's")
     discriminator_norm: bool = setting(
         False, "whether the head for replaced tokens adds the first token's state to each token's, with a LayerNorm"
     )

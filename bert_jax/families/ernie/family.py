@@ -14,7 +14,7 @@ _NAMES = bert.with_bert_heads("Ernie", "ernie.", bert.encoder("ernie."), "ForCau
 
 
 def _read_ernie(hf: Json) -> Json:
-    """Return the number of task ids, which counts only if `use_task_id` is set."""
+    """Return the number of task ids; 0 unless `use_task_id` is true."""
     use = boolean({"use_task_id": False} | hf, "use_task_id")
     rows = whole_number({"task_type_vocab_size": 3} | hf, "task_type_vocab_size", 1)
     return {"task_type_vocab_size": rows if use else 0}

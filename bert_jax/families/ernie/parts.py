@@ -1,4 +1,4 @@
-"""The embeddings of ERNIE, some of tasks."""
+"""The embeddings of ERNIE, with optional task embeddings."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from bert_jax.config.fields import setting
 class TaskEmbeddingsConfig(EmbeddingsConfig):
     """Embeddings of tasks beside those of words, positions and token types (Sun et al. 2019, arXiv:1907.12412)."""
 
-    task_type_vocab_size: int = setting(0, "task ids of an ERNIE; 0 = no task embedding", least=0, shapes=True)
+    task_type_vocab_size: int = setting(0, "number of an ERNIE's task ids; 0 = no task embedding", least=0, shapes=True)
 
     def builds(self) -> str:
         has_tasks = self.task_type_vocab_size > 0

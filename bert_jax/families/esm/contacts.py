@@ -14,7 +14,7 @@ _EOS = 2  # the id of <eos> in the vocabulary of every ESM
 
 
 class ContactHead(nnx.Module):
-    """A logistic regression over all attention maps, made symmetric and corrected by the average product."""
+    """A logistic regression over all attention maps, after symmetrisation and average product correction."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.dense = Dense(config, config.num_hidden_layers * config.num_attention_heads, 1, rngs=rngs)
@@ -25,7 +25,7 @@ class ContactHead(nnx.Module):
         input_ids: jax.Array,  # [B, S]
         attention_mask: jax.Array | None,  # [B, S]
     ) -> jax.Array:
-        """Return the probabilities of contacts, `[B, S - 2, S - 2]`: of residues, without the tokens around them."""
+        """Return the contact probabilities of residues, `[B, S - 2, S - 2]`, without the special tokens around them."""
         residues = input_ids != _EOS
         if attention_mask is not None:
             residues &= attention_mask > 0
@@ -42,7 +42,7 @@ class ContactHead(nnx.Module):
 
 
 class Contacts(Head):
-    """The contacts, where the attention maps are requested."""
+    """The head that predicts contacts if attention maps are requested."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         return {"contact_head": ContactHead(config, rngs=rngs)}

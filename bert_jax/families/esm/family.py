@@ -1,4 +1,4 @@
-"""ESM-1b and ESM-2, models of proteins: LayerNorm first, and rescaled embeddings in place of the mask token's.
+"""ESM-1b and ESM-2, protein language models with pre-LayerNorm, and embeddings that are rescaled for mask tokens.
 
 Rives et al. 2021, doi:10.1073/pnas.2016239118; Lin et al. 2023, doi:10.1126/science.ade2574.
 """
@@ -37,9 +37,9 @@ _SPEEDS = r"(^|.*\.)encoder\.layer\.(\d+|\*)\.attention\.self\.(rotary_embedding
 
 
 def _older(tensors: NamedTensors) -> NamedTensors:
-    """Take the speeds of rotary positions from the first layer: files of transformers 4 have them in each.
+    """Keep one copy of the inverse frequencies of rotary positions, that of the first layer.
 
-    Files of transformers 5 have them once, in a layer named `*`.
+    Files of transformers 4 have one in each layer, those of transformers 5 in a layer named `*`.
     """
     renamed = {}
     for name, tensor in tensors.items():
@@ -92,7 +92,7 @@ def _read_esm(hf: Json) -> Json:
 
 
 def _offset(hf: Json) -> int:
-    """Return the rows of the position table before the first position; rotary positions have no table."""
+    """Return the number of rows of the position table before the first position; 0 without a table (rotary)."""
     return whole_number(hf, "pad_token_id") + 1 if hf.get("position_embedding_type") == "absolute" else 0
 
 

@@ -14,7 +14,7 @@ MASKED_SHARE = 0.15 * 0.8
 
 
 class RescaledEmbeddings(Embeddings):
-    """Embeddings that are 0 for the mask token, and scaled for other tokens as if those had been dropped out."""
+    """Embeddings that are 0 for the mask token, and scaled for other tokens as if mask tokens had been dropped out."""
 
     def words(self, input_ids: jax.Array, mask: AttentionMask, compute: Compute) -> jax.Array:
         x = super().words(input_ids, mask, compute)
@@ -31,7 +31,7 @@ def masked_share(masked: jax.Array, mask: AttentionMask) -> jax.Array:
         return masked.mean(axis=-1, keepdims=True, dtype=jnp.float32)
     if mask.query_ids is None:  # one example per row
         return masked.sum(-1, keepdims=True) / jnp.maximum(mask.key_ids.sum(-1, keepdims=True), 1)
-    numbers, most = mask.key_ids, masked.shape[1] + 1  # numbers of examples
+    numbers, most = mask.key_ids, masked.shape[1] + 1  # example ids, and a bound on them
 
     def of_row(values: jax.Array, numbers: jax.Array) -> jax.Array:
         return jax.ops.segment_sum(values, numbers, most)[numbers]

@@ -1,4 +1,4 @@
-"""The parts of ESM: embeddings rescaled in place of the mask token's, and a head that predicts contacts."""
+"""The parts of ESM: embeddings that are rescaled for mask tokens, and a head that predicts contacts."""
 
 import dataclasses
 from typing import Any
@@ -13,7 +13,7 @@ from bert_jax.errors import InputError
 class RescaledConfig(EmbeddingsConfig):
     """Embeddings scaled as if mask tokens had been dropped out (Rives et al. 2021, doi:10.1073/pnas.2016239118)."""
 
-    token_dropout: bool = setting(False, "whether an ESM rescales embeddings in place of the mask token's", shapes=True)
+    token_dropout: bool = setting(False, "whether an ESM zeroes mask tokens and rescales other embeddings", shapes=True)
     mask_token_id: int | None = setting(None, "id of the mask token, for token_dropout", least=0)
 
     def builds(self) -> str:
@@ -28,7 +28,7 @@ class RescaledConfig(EmbeddingsConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ContactsConfig(HeadsConfig):
-    """The heads, and one that reads attention maps (Rao et al. 2021, doi:10.1101/2020.12.15.422761)."""
+    """The usual heads, and one that reads attention maps (Rao et al. 2021, doi:10.1101/2020.12.15.422761)."""
 
     contact_head: bool = setting(True, "whether a regression over attention maps predicts a protein's contacts")
 

@@ -1,4 +1,4 @@
-"""Longformer (Beltagy et al. 2020, arXiv:2004.05150): RoBERTa with windows, and tokens with global attention."""
+"""Longformer (Beltagy et al. 2020, arXiv:2004.05150): RoBERTa with sliding windows and global attention."""
 
 from bert_jax.errors import InputError
 from bert_jax.families import bert
@@ -38,7 +38,7 @@ _NAMES = Names(
 
 
 def _read_longformer(hf: Json) -> Json:
-    """Return the windows on either side; `attention_window` has the width of both."""
+    """Return each layer's window on either side, which is half of `attention_window`."""
     layers, widths = whole_number(hf, "num_hidden_layers", 1), hf["attention_window"]
     if type(widths) is int:
         widths = [widths] * layers

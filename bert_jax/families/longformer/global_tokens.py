@@ -14,9 +14,9 @@ from bert_jax.modeling.inputs import Inputs
 
 
 def usual_global_tokens(config: BertConfig, head: str, input_ids: Any) -> Any:
-    """Return which tokens a head gives global attention by their ids, bool `[B, S]`; None for no token.
+    """Return which tokens have global attention by default, bool `[B, S]`, or None.
 
-    As in transformers: the question for spans, the second text for choices.
+    As in transformers: the question in question answering, the second text in multiple choice.
 
     Args:
         config: the architecture.
@@ -32,7 +32,7 @@ def usual_global_tokens(config: BertConfig, head: str, input_ids: Any) -> Any:
 
 
 def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise InputError when a row has more tokens with global attention than there is room for.
+    """Raise InputError when a row has more tokens with global attention than `max_global_tokens`.
 
     Args:
         config: the architecture.
@@ -46,7 +46,7 @@ def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.n
         return
     most = int((chosen * arrays.get("attention_mask", 1)).sum(-1).max())
     if most > config.setting("max_global_tokens"):
-        origin = "" if "global_attention_mask" in arrays else ", those of the head"
+        origin = "" if "global_attention_mask" in arrays else ", the head's default"
         raise InputError(
             f"global_attention_mask: expected at most {config.setting('max_global_tokens')} tokens with global "
             f"attention in a row (max_global_tokens), found {most}{origin}"
@@ -54,9 +54,9 @@ def check_global_tokens(config: BertConfig, head: str, arrays: Mapping[str, np.n
 
 
 def with_global_tokens(mask: AttentionMask, config: BertConfig, head: str, inputs: Inputs) -> AttentionMask:
-    """Return the mask with the tokens that have global attention: those chosen, or those of the head.
+    """Return the mask with global tokens: those of the inputs, or the head's default.
 
-    A row has room for `max_global_tokens`, and takes the first.
+    Only the first `max_global_tokens` of a row count.
     """
     batch, length = inputs.input_ids.shape
     most = config.setting("max_global_tokens")
@@ -67,7 +67,7 @@ def with_global_tokens(mask: AttentionMask, config: BertConfig, head: str, input
         chosen = (first[..., None] == jnp.arange(length)).any(axis=1)
     elif chosen is None:
         if mask.query_ids is not None and head in ("question_answering", "multiple_choice"):
-            raise InputError("global_attention_mask: expected one for packed rows of questions, found none")
+            raise InputError("global_attention_mask: expected an array for packed rows of questions, found none")
         chosen = usual_global_tokens(config, head, inputs.input_ids)
     if chosen is None:
         return mask

@@ -1,7 +1,7 @@
-"""Attention of a few tokens to all tokens (Beltagy et al. 2020, arXiv:2004.05150, section 3.1).
+"""Global attention of a few tokens (Beltagy et al. 2020, arXiv:2004.05150, section 3.1).
 
-All tokens attend to these, through the mask. They attend to all tokens by projections of their own: the scores of G
-such tokens are `[B, N, G, S]`, and their rows replace what the other projections have computed for them.
+All tokens attend to the G global tokens, through the mask. Global tokens attend to all tokens with projections of their
+own: their scores are `[B, N, G, S]`, and their rows replace what the other projections have computed for them.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from bert_jax.sharding import constrain
 
 
 class GlobalAttention(SelfAttention):
-    """Attention in which some tokens, if the mask names any, attend to all by projections of their own."""
+    """Attention in which the mask's global tokens, if any, attend to all tokens with projections of their own."""
 
     @staticmethod
     def mask_of(mask: AttentionMask, config: BertConfig, head: str, inputs: Inputs) -> AttentionMask:
@@ -68,7 +68,7 @@ def global_rows(
     dropout_key: jax.Array | None,
     compute: Compute,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the context of the tokens with global attention, `[B, G, N * H]`, and its probabilities `[B, N, G, S]`."""
+    """Return the context of the global tokens, `[B, G, N * H]`, and its probabilities `[B, N, G, S]`."""
     batch, length, _ = projected[1].shape
     mask = dataclasses.replace(mask, window=None)
     plan = AttentionPlan("xla", mask, None).only(mask.global_queries(length))
@@ -79,7 +79,7 @@ def global_rows(
 
 
 def put_rows(x: jax.Array, rows: jax.Array, mask: AttentionMask, at: Positions | None) -> jax.Array:
-    """Return `x [..., S or P, D]` with `rows [..., G, D]` in the places of the tokens with global attention.
+    """Return `x [..., S or P, D]` with `rows [..., G, D]` at the positions of the global tokens.
 
     Both have the leading axes [B], or [B, N].
     """

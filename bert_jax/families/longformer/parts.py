@@ -14,13 +14,13 @@ from bert_jax.errors import InputError, printable
 class GlobalTokensConfig(AttentionConfig):
     """Tokens with global attention, which has projections of its own (Beltagy et al. 2020, arXiv:2004.05150)."""
 
-    attention_windows: tuple[int, ...] = setting((), "tokens on either side to which each layer of a Longformer "
-                                                 "attends, repeated for later layers; () = local_window",
+    attention_windows: tuple[int, ...] = setting((), "number of tokens on either side to which each layer of a "
+                                                 "Longformer attends, repeated for later layers; () = local_window",
                                                  recipe=True)  # fmt: skip
     max_global_tokens: int = setting(
-        128, "most tokens of a row with global attention in a Longformer", least=0, recipe={"least": 1}
+        128, "maximum number of tokens with global attention per row", least=0, recipe={"least": 1}
     )
-    sep_token_id: int | None = setting(None, "id of the separator, by which the question is found", least=0)
+    sep_token_id: int | None = setting(None, "id of the separator, which ends the question", least=0)
 
     def builds(self) -> str:
         return "bert_jax.families.longformer.modules.GlobalAttention" if self.max_global_tokens else super().builds()

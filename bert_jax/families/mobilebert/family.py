@@ -51,12 +51,12 @@ def _read_mobilebert(hf: Json) -> Json:
     inner = whole_number(hf, "intra_bottleneck_size", 1) if has_bottleneck else hidden
     if hf.get("true_hidden_size", inner) != inner:
         of = "intra_bottleneck_size" if has_bottleneck else "hidden_size"
-        raise InputError(f"true_hidden_size: expected that of {of}, {inner}, found {shown(hf['true_hidden_size'])}")
+        raise InputError(f"true_hidden_size: expected {of}, {inner}, found {shown(hf['true_hidden_size'])}")
     if hf["normalization_type"] not in _NORMS:
         raise InputError(f"normalization_type: expected {' or '.join(_NORMS)}, found {shown(hf['normalization_type'])}")
     if hf["embedding_size"] == hidden and not boolean(hf, "trigram_input"):
         raise InputError(f"embedding_size: expected less than hidden_size {hidden} with trigram_input false, as "
-                         f"transformers has a projection that it does not use, found {shown(hidden)}")  # fmt: skip
+                         f"transformers then has an unused projection, found {shown(hidden)}")  # fmt: skip
     return {"intra_bottleneck_size": inner if has_bottleneck else 0}
 
 
@@ -77,7 +77,7 @@ MOBILEBERT_FAMILY = Family(
     tokenizer_class="MobileBertTokenizer",
     sign=r"^mobilebert\.|(^|\.)embeddings\.embedding_transformation\.",
     classes="MobileBert",
-    # The LayerNorms whose epsilon transformers does not set have that of PyTorch.
+    # Where transformers does not set the epsilon of a LayerNorm, it is PyTorch's default.
     fixed={"layer": BottleneckConfig(), "embeddings": ProjectedWordsConfig(), "heads": MobileBertHeadsConfig(),
            "embedding_mlp_norm_eps": 1e-5},
     sizes={"base": (24, 512, 4, 512)},

@@ -26,10 +26,7 @@ def _of(config: BertConfig) -> BottleneckConfig:
 
 
 class Bottleneck(nnx.Module):
-    """Dense layers from the residual stream, D wide, to the blocks of a layer, I wide, and back.
-
-    A norm follows each of them.
-    """
+    """Dense layers, each followed by a norm, from the residual stream of width D to blocks of width I, and back."""
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config = config
@@ -42,7 +39,7 @@ class Bottleneck(nnx.Module):
     def narrow(
         self, x: jax.Array, at: Positions | None, compute: Compute
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """Return the input of the residual sums, `[B, S or P, I]`, and those of queries and keys and of values.
+        """Return the blocks' residual stream, `[B, S or P, I]`, and the inputs of queries and keys, and of values.
 
         Args:
             x: the residual stream `[B, S, D]`.
@@ -102,7 +99,7 @@ class BottleneckLayer(EncoderLayer):
 
 
 class ProjectedWords(FactoredEmbeddings):
-    """Embeddings of words that are projected, those of the neighbouring words with them, before others are added."""
+    """Word embeddings that are projected, optionally with those of neighbours, before other embeddings are added."""
 
     @property
     def read_width(self) -> int:
@@ -123,7 +120,7 @@ class ProjectedWords(FactoredEmbeddings):
 def trigrams(x: jax.Array, mask: AttentionMask) -> jax.Array:
     """Return the embeddings of the next token, the token itself and the previous token, `[B, S, E] -> [B, S, 3 E]`.
 
-    They are 0 outside the row, for other examples in packed rows, and for padding, which so changes no output.
+    Outside the row, for other examples in packed rows, and for padding they are 0, so that padding changes no output.
     """
     previous, own, following = mask.neighbours(x, 1)
     return jnp.concatenate((following, own, previous), axis=-1)
@@ -140,7 +137,7 @@ class FirstState(nnx.Module):
 
 
 class WideVocabularyProjection(VocabularyProjection):
-    """A masked-LM head whose output matrix is the word embedding beside further columns, which are never tied."""
+    """A masked-LM head whose output matrix is the word embedding with further columns, which are never tied."""
 
     def add_decoder(self, config: BertConfig, rngs: nnx.Rngs) -> None:
         super().add_decoder(config, rngs)

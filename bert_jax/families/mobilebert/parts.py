@@ -64,7 +64,7 @@ class BottleneckConfig(LayerConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ProjectedWordsConfig(FactoredConfig):
-    """Embeddings of words that are projected before others are added (Sun et al. 2020, arXiv:2004.02984, 3.4)."""
+    """Word embeddings that are projected before others are added (Sun et al. 2020, arXiv:2004.02984, 3.4)."""
 
     word_projection: bool = setting(True, "whether words are projected before positions and token types are added")
     trigram_input: bool = setting(
@@ -91,7 +91,7 @@ class MobileBertHeadsConfig(HeadsConfig):
 
     pooler_dense: bool = setting(True, "whether the pooler of a MobileBERT has a dense layer", shapes=True)
     wide_decoder: bool = setting(
-        True, "whether the masked-LM head is hidden_size wide, with columns beside those of narrower word embeddings"
+        True, "whether the masked-LM head is hidden_size wide; it then adds columns to narrower word embeddings"
     )
 
     def pooler(self) -> str:
@@ -107,5 +107,5 @@ class MobileBertHeadsConfig(HeadsConfig):
         if self.wide_decoder and config.embedding_width > config.hidden_size:
             raise InputError(
                 f"model config: embedding_size: expected at most hidden_size {config.hidden_size}, as the masked-LM "
-                f"head has columns of its own beside those of the word embedding, found {config.embedding_width}"
+                f"head only adds columns to those of the word embedding, found {config.embedding_width}"
             )

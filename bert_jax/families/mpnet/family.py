@@ -57,5 +57,5 @@ MPNET_FAMILY = Family(
     fixed=TANH_SUMMARY | {"type_vocab_size": 0, "positions": RelativeBiasConfig()},
     keys=keys_with(without=("type_vocab_size", "classifier_dropout")),
     defaults={"vocab_size": 30527, "pad_token_id": 1, "max_position_embeddings": 514},
-    position_offset=lambda hf: 2,  # fixed, whatever the id of the padding is
+    position_offset=lambda hf: 2,  # fixed, whatever pad_token_id is
 )  # fmt: skip

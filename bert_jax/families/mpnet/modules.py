@@ -20,8 +20,7 @@ def relative_buckets(length: int, buckets: int) -> np.ndarray:
     """Return the bucket `[S, S]` of the distance from each query to each key.
 
     Half of the buckets are for keys after the query. In each half, the first buckets hold one distance each; the others
-    hold ranges that grow by a constant factor up to 128, and the last holds all larger distances (Raffel et al. 2019,
-    arXiv:1910.10683).
+    hold ranges that grow by a constant factor up to 128, and the last holds all larger distances.
     """
     distance = np.arange(length)[None] - np.arange(length)[:, None]
     half, exact = buckets // 2, buckets // 4
@@ -32,7 +31,7 @@ def relative_buckets(length: int, buckets: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class RelativeBias(Beside):
-    """The biases of buckets of distances, one for each head, which all layers share."""
+    """A bias for each bucket of distances and each head, which all layers share."""
 
     def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
         buckets = expect(config.positions, RelativeBiasConfig).relative_attention_buckets

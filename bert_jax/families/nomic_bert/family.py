@@ -1,6 +1,6 @@
 """NomicBERT (Nussbaum et al. 2024, arXiv:2402.01613), and Nomic Embed v2 (2025, arXiv:2502.07972), with experts.
 
-The authors' files use GPT-2's keys; transformers 5 has its own keys for NomicBERT, and none for the other.
+The authors' files use GPT-2's keys; transformers 5 has its own keys for NomicBERT, and none for Nomic Embed v2.
 """
 
 from bert_jax.config.layers import GatedConfig
@@ -102,7 +102,7 @@ def _read_nomic(hf: Json) -> Json:
     for field in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
         other = _NOMIC_OLD[field]
         if other in hf and field in hf and hf[other] != hf[field]:
-            raise InputError(f"{other}: expected that of {field}, {shown(hf[field])}, found {shown(hf[other])}")
+            raise InputError(f"{other}: expected {field}, {shown(hf[field])}, found {shown(hf[other])}")
     if "n_embd" not in hf:
         return {"rope_theta": rope_base(hf, ("rope_parameters",), 1000.0)}
     fields = {field: hf[key] for field, key in _NOMIC_OLD.items() if key in hf}

@@ -37,8 +37,8 @@ class Experts(nnx.Module):
 class MixtureOfExperts(nnx.Module):
     """The block, `[B, S, D] -> [B, S, D]`: the weighted sum of a token's experts, dropout, residual, LayerNorm.
 
-    Every expert computes every token, one expert after another, and tokens that do not use it have weight 0. So shapes
-    are static, no token is dropped, and activations `[B, S, F]` of one expert are in memory at a time.
+    One expert after another computes all tokens, with weight 0 for those that do not use it. So shapes are static, no
+    token is dropped, and only one expert's activations `[B, S, F]` are in memory at a time.
     """
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
@@ -70,17 +70,17 @@ class MixtureOfExperts(nnx.Module):
         return x if pre else self.layer_norm(x)
 
     def _weights(self, x: jax.Array, compute: Compute) -> jax.Array:
-        """Return float32 weights `[B, S, E]`: the largest probabilities of the router, not rescaled, and 0."""
+        """Return float32 weights `[B, S, E]`: the router's largest probabilities, not rescaled, and 0 elsewhere."""
         logits = self.router(x.astype(jnp.float32), Compute(platform=compute.platform))
         probabilities = jax.nn.softmax(logits, axis=-1)
-        # Not top_k, which is an operation that TensorFlow 2.21 cannot read; of equal probabilities, the first counts.
+        # Not `top_k`, an operation that TensorFlow 2.21 cannot read. Among equal probabilities, the first is chosen.
         part = _experts(self.config)
         chosen = jnp.argsort(probabilities, axis=-1, stable=True, descending=True)[..., : part.moe_top_k]
         return probabilities * jax.nn.one_hot(chosen, part.num_experts).sum(axis=-2)
 
 
 class ParamsOfKinds(LayerParams):
-    """The parameters of layers of two kinds, of which each kind has its own stack; `kinds` has that of each layer."""
+    """The parameters of layers of two kinds, with one stack for each kind; `kinds[i]` is the kind of layer i."""
 
     def __init__(self, stacks: Sequence[nnx.Module], kinds: Sequence[int], period: int):
         self.period, self.kinds = period, kinds

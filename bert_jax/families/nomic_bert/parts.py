@@ -10,11 +10,11 @@ from bert_jax.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class ExpertsConfig(StackConfig):
-    """Layers with experts in place of a feed-forward block among others (Shazeer et al. 2017, arXiv:1701.06538)."""
+    """Layers, some with experts in place of the feed-forward block (Shazeer et al. 2017, arXiv:1701.06538)."""
 
     num_experts: int = setting(8, "number of experts", least=1)
     moe_top_k: int = setting(2, "number of experts that a token uses", least=1)
-    moe_every_n_layers: int = setting(2, "layers from one with experts to the next, from the second", least=1)
+    moe_every_n_layers: int = setting(2, "n: every n-th layer has experts, starting with the second", least=1)
 
     def builds(self) -> str:
         return "bert_jax.families.nomic_bert.modules.ExpertsInTurn"

@@ -31,7 +31,7 @@ from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 
 _KEY = "config.distillation"
-_LENGTHS = ("max_seq_length", "sequence_length", "packing")  # keys of data that bound the tokens of a row
+_LENGTHS = ("max_seq_length", "sequence_length", "packing")  # keys of recipe.data that limit the length of a row
 _Init = Callable[[jax.Array], Any]
 
 
@@ -47,9 +47,9 @@ def with_cached_outputs(
 
     Args:
         recipe: the resolved recipe, which names a cache.
-        settings: its settings of distillation.
+        settings: its distillation settings.
         model: the student.
-        tokenizer: its tokenizer.
+        tokenizer: the student's tokenizer.
         rows: n rows, tokenized for the student.
         encode: function of (tokenizer, prompt, max_length) that tokenizes the same n rows for the teacher.
     """
@@ -59,8 +59,8 @@ def with_cached_outputs(
     if of_tokens := model.head == TOKEN_HEAD:
         _check_inputs(recipe, tokenizer, teacher)
         if recipe.data.packing:
-            raise InputError("config.data.packing: expected 0 with config.distillation.cache of tags, found "
-                             f"{recipe.data.packing}")  # fmt: skip
+            raise InputError("config.data.packing: expected 0 with config.distillation.cache in token classification, "
+                             f"found {recipe.data.packing}")  # fmt: skip
     if only_shapes(recipe):
         return RowsWithOutputs(rows, abstract_outputs(teacher.model, rows), of_tokens)
     length = min(recipe.data.max_seq_length, teacher.model.config.max_position_embeddings)
@@ -111,10 +111,10 @@ def _wrapped(job: Job, settings: Distillation, teacher: Bert, running: Bert | No
     """Return the wrapped task and the function that initialises its parameters.
 
     Args:
-        job: the job of the student.
-        settings: the settings.
+        job: the student's training job.
+        settings: the distillation settings.
         teacher: the architecture of the teacher.
-        running: the teacher that runs in every step, or None.
+        running: the teacher if it runs in every step, else None.
     """
     student = job.task.model
     settings.check(student.config, teacher.config)
@@ -127,7 +127,7 @@ def _wrapped(job: Job, settings: Distillation, teacher: Bert, running: Bert | No
 
     def init_params(key: jax.Array) -> Params:
         params: Params = {"student": job.init_params(key)}
-        if frozen is not None:  # replaced by the teacher's parameters
+        if frozen is not None:  # placeholders, which the teacher's parameters replace
             params["teacher"] = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), frozen)
         if shapes:
             make, keys = jax.nn.initializers.orthogonal(), jax.random.split(jax.random.fold_in(key, 1), len(shapes))
@@ -169,7 +169,7 @@ def _like_student(teacher: Bert, student: Bert) -> Bert:
 
 
 def _fitting(params: Params, init_params: _Init) -> Params:
-    """Return the pretrained parameters without heads whose shapes differ, such as in the number of classes."""
+    """Return the pretrained parameters without heads whose shapes do not fit, e.g. for another number of classes."""
     expected = jax.eval_shape(init_params, jax.random.key(0))
     kept: Params = {}
     for name, tree in params.items():
@@ -185,8 +185,8 @@ def _check_inputs(recipe: Recipe, tokenizer: Any, teacher: Teacher) -> None:
         raise InputError(
             f"{_KEY}.teacher: expected the student's vocabulary of {tokenizer.vocab_size:,} tokens, as the teacher "
             f"reads the student's tokens, found another of {teacher.tokenizer.vocab_size:,} in "
-            f"{recipe.distillation.teacher}; with config.distillation.cache, a teacher of soft labels of "
-            "classification or of embeddings may have another"
+            f"{recipe.distillation.teacher}; with config.distillation.cache, a teacher of classification or of "
+            "sentence embeddings may have another vocabulary"
         )
     positions = teacher.model.config.max_position_embeddings
     for name in _LENGTHS:
@@ -198,7 +198,7 @@ def _check_inputs(recipe: Recipe, tokenizer: Any, teacher: Teacher) -> None:
 
 
 def _check_outputs(settings: Distillation, student: Bert, teacher: Bert) -> None:
-    """Raise InputError when soft labels of the teacher are of other classes than the student's."""
+    """Raise InputError when the teacher's soft labels are for other classes than the student's."""
     if "soft_labels" not in settings.weights:
         return
     ours, theirs = student.config, teacher.config
@@ -219,7 +219,7 @@ def _check_outputs(settings: Distillation, student: Bert, teacher: Bert) -> None
 
 
 def _problem(config: BertConfig) -> str:
-    """Return the problem type of a classifier, by its number of outputs where the config does not name it."""
+    """Return the problem type of a classifier, inferred from its number of outputs if the config does not name it."""
     if config.problem_type is None:
         return "regression" if config.num_labels == 1 else "single_label_classification"
     return config.problem_type

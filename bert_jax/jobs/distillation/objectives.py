@@ -1,4 +1,4 @@
-"""Objectives of distillation: how far a student's outputs are from a teacher's.
+"""Distillation losses: distances between a student's outputs and a teacher's.
 
 Every function computes in float32 and returns one value for each example or token, which the caller weights and sums.
 The sources are:
@@ -25,7 +25,7 @@ _EXACT = jax.lax.Precision.HIGHEST
 def soft_label_divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> jax.Array:
     """Return `T^2 KL(teacher || student)` of the classes at temperature T, `[..., C] -> [...]`.
 
-    The factor keeps the gradient's size when T changes. A class with a logit of -1e9 or less in both has no part.
+    The factor T^2 keeps the gradient's size when T changes. A class whose logits are both at most -1e9 adds nothing.
     """
     log_p, log_q = (jax.nn.log_softmax(x.astype(jnp.float32) / temperature, axis=-1) for x in (teacher, student))
     return temperature**2 * (jnp.exp(log_p) * (log_p - log_q)).sum(-1)
@@ -69,7 +69,7 @@ def attention_score_error(
         pairs: bool `[B, S, S]`, the keys that each query attends to.
 
     Returns:
-        `[B, S]`; the number of `pairs` is its weight.
+        `[B, S]`; the denominator of their mean is the number of `pairs`.
     """
     error = jnp.square(_scores(*student, heads) - _scores(*teacher, heads))  # [B, N, S, S]
     return jnp.where(pairs, error.mean(1), 0.0).sum(-1)
@@ -80,8 +80,8 @@ def relation_divergence(
 ) -> jax.Array:
     """Return KL(teacher || student) of the relations of each token to all tokens, averaged over relation heads.
 
-    A relation is the softmax of the scaled products of two of the projections query, key and value. Of queries and keys
-    with the model's own heads, it is the attention map.
+    A relation is the softmax of the scaled products of two of the projections query, key and value. With queries, keys
+    and the model's own heads, it is the attention map.
 
     Args:
         student: two projections, `[B, S, D]` each.
@@ -116,7 +116,7 @@ def squared_distance(student: jax.Array, teacher: jax.Array) -> jax.Array:
 
 
 def similarity_error(student: jax.Array, teacher: jax.Array, real: jax.Array) -> jax.Array:
-    """Return the squared error between the cosines of a vector and all vectors of the batch, averaged over these.
+    """Return the squared error of each vector's cosines with all vectors of the batch, averaged over the batch.
 
     It needs no projection, since the cosines do not depend on the number of dimensions.
 
@@ -137,7 +137,7 @@ def similarity_error(student: jax.Array, teacher: jax.Array, real: jax.Array) ->
 
 
 def pairs_of(tokens: jax.Array) -> jax.Array:
-    """Return bool `[B, S, S]`: which tokens are of the same example, from `tokens [B, S]`.
+    """Return bool `[B, S, S]`: whether two tokens belong to the same example, from `tokens [B, S]`.
 
     Args:
         tokens: the attention mask, or the segment ids of packed rows; 0 is padding.

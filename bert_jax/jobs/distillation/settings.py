@@ -1,4 +1,4 @@
-"""Settings of distillation: which terms its loss has, and which layers of student and teacher they compare.
+"""Distillation settings: the terms of the loss, and the layers of student and teacher that they compare.
 
 The maths and its sources are in `bert_jax.jobs.distillation.objectives`.
 """
@@ -12,10 +12,10 @@ from bert_jax.recipes import Recipe
 from bert_jax.recipes.keys import TASK_RECIPES
 
 TERMS = ("soft_labels", "hidden_states", "attentions", "relations", "last_hidden_state", "embeddings")
-RELATIONS = {"qk": (0, 1), "qq": (0, 0), "kk": (1, 1), "vv": (2, 2)}  # name -> two of query, key and value
+RELATIONS = {"qk": (0, 1), "qq": (0, 0), "kk": (1, 1), "vv": (2, 2)}  # name -> indices into (query, key, value)
 _KEY = "config.distillation"
 
-LayerPairs = tuple[tuple[int, int], ...]  # (layer of the student, layer of the teacher) from 0; -1 is the embeddings
+LayerPairs = tuple[tuple[int, int], ...]  # (student layer, teacher layer) from 0; -1 = the embeddings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Distillation:
 
     Attributes:
         teacher: model directory of the teacher.
-        cache: directory of the teacher's outputs; "" = the teacher runs in every step.
+        cache: directory of the teacher's cached outputs; "" = the teacher runs in every step.
         student_layers: layers of the teacher that the student starts from; () = none.
         student_embeddings: whether a narrower student starts from principal components of the teacher's embeddings.
         labels: weight of the task's own loss.
         weights: term of TERMS -> its weight, above 0.
         temperature: temperature of soft labels.
-        layer_map: the layers to compare; () = evenly spaced.
+        layer_map: the pairs of layers to compare; () = evenly spaced.
         relations: names of RELATIONS.
         relation_heads: number of relation heads; 0 = the teacher's attention heads.
         relation_layer: layer of the teacher whose relations are learned; -1 = the last.
@@ -51,10 +51,10 @@ class Distillation:
     embedding_distance: str
 
     def layer_pairs(self, student: BertConfig, teacher: BertConfig) -> LayerPairs:
-        """Return the layers to compare; by default the embeddings, and for layer m of M layer (m + 1) N / M - 1 of N.
+        """Return the pairs to compare; by default the embeddings, and layer m of M with layer (m + 1) N / M - 1 of N.
 
         Raises:
-            InputError: a layer does not exist, or N is no multiple of M where `layer_map` is not set.
+            InputError: a layer does not exist; or `layer_map` is not set, and N is not a multiple of M.
         """
         ours, theirs = student.num_hidden_layers, teacher.num_hidden_layers
         if not self.layer_map:
@@ -74,7 +74,7 @@ class Distillation:
         return self.layer_map
 
     def check(self, student: BertConfig, teacher: BertConfig) -> None:
-        """Raise InputError when the sizes of student and teacher do not allow a term."""
+        """Raise InputError when the sizes of student and teacher do not allow a term of the loss."""
         widths = (student.hidden_size, teacher.hidden_size)
         if "last_hidden_state" in self.weights and widths[0] != widths[1]:
             raise InputError(
@@ -137,15 +137,15 @@ def _check_attentions(student: BertConfig, teacher: BertConfig) -> None:
         if is_rotary or shares_keys or config.relative_positions or is_sparse:
             raise InputError(
                 f"{key}: expected families whose attention scores are products of queries and keys, "
-                f"found {config.family}; the term relations allows these too"
+                f"found {config.family}; the term relations allows this family too"
             )
 
 
 def read_settings(recipe: Recipe) -> Distillation | None:
-    """Return the settings of a resolved recipe; None where it distils nothing.
+    """Return the distillation settings of a resolved recipe, or None if it names no teacher.
 
     Raises:
-        InputError: the settings are not valid, or the recipe has settings that do not go with distillation.
+        InputError: the settings are invalid, or the recipe has others that cannot be combined with distillation.
     """
     c = recipe.distillation
     weights = {term: c.weights[term] for term in TERMS if c.weights[term]}
@@ -181,7 +181,7 @@ def _check_recipe(recipe: Recipe, weights: Mapping[str, float]) -> None:
     """Raise InputError for settings of a recipe that cannot be combined with distillation."""
     if recipe.distillation.cache and not TASK_RECIPES[recipe.task].teacher_cache:
         expected = ", ".join(name for name, task in TASK_RECIPES.items() if task.teacher_cache)
-        raise InputError(f"{_KEY}.cache: expected one of the tasks whose rows keep a teacher's outputs, {expected}, "
+        raise InputError(f"{_KEY}.cache: expected a task that can cache a teacher's outputs, one of {expected}, "
                          f"found {recipe.task}")  # fmt: skip
     for key, value in (("lora.rank", recipe.lora.rank), ("reinit_layers", recipe.reinit_layers)):
         if value:
@@ -201,5 +201,5 @@ def check_terms(settings: Distillation, head: str) -> None:
         raise InputError(f"{_KEY}.weights.{other}: expected 0 for head {head!r}, whose outputs are {fitting_term}, "
                          f"found {settings.weights[other]:g}")  # fmt: skip
     if settings.cache and settings.weights.keys() != {fitting_term}:
-        expected = "soft_labels of classification or tags, or embeddings, as the only term of the teacher"
+        expected = "soft_labels (of classes or tags) or embeddings as the only term of the teacher"
         raise InputError(f"{_KEY}.cache: expected {expected}, found {', '.join(settings.weights)} with head {head!r}")

@@ -1,14 +1,14 @@
-"""Distillation of a teacher into the model that a task trains, as a wrapper of the task and its job.
+"""Distil a teacher into the model that a task trains, by wrapping the task.
 
 The parameters are `{"student": tree of the model, "teacher": tree of the frozen teacher, "projections": ...}`. Only the
 student is saved. Teacher and projections are missing where the loss does not need them. The maths is in
 `bert_jax.jobs.distillation.objectives`.
 
-Soft labels are one distribution over classes for each example, of the logits of both models. A task where they are
-something else has two further methods, or one of them:
+By default, each example has one soft label: a distribution over classes, from each model's logits. A task with other
+soft labels defines one or both of these methods:
 
     label_weights(batch)                                        the weight of each soft label
-    label_divergence(batch, student, teacher, temperature)      how far the soft labels of two outputs are apart
+    label_divergence(batch, student, teacher, temperature)      the divergence of the two models' soft labels
 """
 
 import dataclasses
@@ -33,12 +33,12 @@ _ARGUMENTS = ("position_ids", "masked_positions", "segment_ids", "cls_positions"
 
 
 class Recorder:
-    """A model that keeps the inputs and the output of its forward pass, for a task that is given it as its model.
+    """A stand-in for a task's model that keeps the inputs and the output of the forward pass.
 
     Args:
-        model: the model that computes.
+        model: the model.
         outputs: further outputs to request from `Bert.apply`.
-        logits: whether to request masked-LM logits where the task wants only losses, which are then computed from them.
+        logits: whether to request masked-LM logits where the task requests losses, and compute the losses from them.
     """
 
     def __init__(self, model: Bert, outputs: dict[str, bool], logits: bool):
@@ -68,7 +68,7 @@ def _without(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _logits(output: BertOutput) -> jax.Array:
-    """Return the logits `[..., C]` of classes, or of masked LM."""
+    """Return the logits `[..., C]` of classes, or of the vocabulary."""
     logits = output.prediction_logits if output.logits is None else output.logits
     assert logits is not None
     return logits
@@ -81,8 +81,8 @@ class DistillationTask:
     Attributes:
         task: the task.
         settings: terms of the loss and their weights.
-        teacher: the teacher that runs in every step; None where its outputs are in the batch.
-        layer_pairs: layers of hidden states and attention scores to compare.
+        teacher: the teacher, which runs in every step; None if its outputs are in the batch.
+        layer_pairs: pairs of layers whose hidden states and attention scores are compared.
     """
 
     task: Task
@@ -106,7 +106,7 @@ class DistillationTask:
     ) -> tuple[jax.Array, Metrics]:
         """Return the weighted sum of the task's loss and of the terms, and the metrics.
 
-        Metrics of labels are left out where labels have no weight, as these may then be missing.
+        With `settings.labels` = 0, the labels may be missing, and the metrics that need them are left out.
         """
         recorder = Recorder(self.task.model, self._outputs(), "soft_labels" in self.settings.weights)
         task: Any = dataclasses.replace(self.task, model=recorder)  # type: ignore[type-var]
@@ -130,7 +130,7 @@ class DistillationTask:
         return self.task.score(predictions, batches)
 
     def _outputs(self) -> dict[str, bool]:
-        """Return the outputs to request from student and teacher beside those of their heads."""
+        """Return the outputs to request from student and teacher in addition to those of their heads."""
         terms = self.settings.weights.keys()
         requested = {
             "output_last_hidden_state": "last_hidden_state" in terms,
@@ -180,7 +180,7 @@ class DistillationTask:
     def _label_divergence(
         self, batch: Batch, student: BertOutput, teacher: BertOutput, temperature: float
     ) -> jax.Array:
-        """Return how far logits `[..., C]` are apart, by the kind of labels of a sequence classifier."""
+        """Return the divergence of logits `[..., C]`, as the problem type of a sequence classifier defines it."""
         logits = _logits(student), _logits(teacher)
         problem = self.model.config.problem_type if self.model.head == "sequence_classification" else None
         if problem == "regression":
@@ -259,5 +259,5 @@ def _pairs(batch: Batch) -> jax.Array:
 
 
 def _text_weights(batch: Batch) -> jax.Array:
-    """Return the weight of each text `[B * T]` of rows of T texts."""
+    """Return the weight of each text, `[B * T]`; a row has T texts."""
     return jnp.repeat(batch["example_weights"], batch["input_ids"].shape[1])

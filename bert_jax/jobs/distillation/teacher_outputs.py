@@ -3,8 +3,8 @@
     DIR/<fingerprint of teacher and rows>/outputs-00000.npy ...   float32 [rows, ...], in the order of the rows
                                          /manifest.json           written last
 
-The name of the directory is a hash of the teacher and of the rows as it reads them, so a cache of another teacher or of
-other rows is never read. An interrupted computation resumes after its last complete shard.
+The name of the directory is a hash of the teacher and of the rows that it reads, so a cache of another teacher or of
+other rows is never used. An interrupted computation resumes after its last complete shard.
 """
 
 import dataclasses
@@ -27,21 +27,21 @@ from bert_jax.errors import InputError, logger
 from bert_jax.jobs.distillation.teachers import Teacher
 from bert_jax.modeling import Bert, Params
 
-TOKEN_HEAD = "token_classification"  # the head whose outputs are those of tokens
+TOKEN_HEAD = "token_classification"  # the head with one output per token
 OUTPUTS = "teacher_outputs"  # the name of the outputs in a batch
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_SHARD = 4096  # rows of a shard, and rows that are padded and hashed together
+_SHARD = 4096  # rows per shard, and rows padded and hashed at a time
 _log = logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowsWithOutputs:
-    """Tokenized rows whose batches have the teacher's outputs too (see `bert_jax.data.finetuning.features.Packable`).
+    """Tokenized rows whose batches include the teacher's outputs (see `bert_jax.data.finetuning.features.Packable`).
 
     Attributes:
         rows: the n rows.
         outputs: float32 `[n, ...]`.
-        of_tokens: whether these are `[n, S, C]`, outputs for each token.
+        of_tokens: whether the outputs are per token, `[n, S, C]`.
         name: the name of the outputs in a batch.
     """
 
@@ -57,7 +57,7 @@ class RowsWithOutputs:
 
     @property
     def token_fills(self) -> Mapping[str, int]:
-        """The padding values of the rows' arrays of tokens."""
+        """The padding value of each array of tokens in the rows."""
         return self.rows.token_fills
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class _Part:
 def cached_outputs(
     teacher: Teacher, rows: Paddable, directory: storage.PathLike, batch_size: int, max_length: int
 ) -> np.ndarray:
-    """Return the teacher's outputs for rows, from the cache where it has them.
+    """Return the teacher's outputs for rows, read from the cache or computed and cached.
 
     On several hosts, the first computes them and all read them, so the directory must be shared.
 
@@ -102,11 +102,11 @@ def cached_outputs(
         teacher: a teacher with head `sequence_classification`, `sentence_embedding` or `token_classification`.
         rows: n rows, tokenized for the teacher.
         directory: the cache, local or `gs://`.
-        batch_size: rows of a forward pass.
+        batch_size: rows per forward pass.
         max_length: maximum number of tokens in a row.
 
     Returns:
-        float32 `[n, C]` logits, `[n, T, D]` embeddings of T texts, or `[n, S, C]` logits of tokens for the longest row.
+        float32 `[n, C]` logits, `[n, T, D]` embeddings of T texts, or `[n, S, C]` logits of tokens, S the longest row.
 
     Raises:
         InputError: a file of the cache is damaged.
@@ -152,7 +152,7 @@ def _compute(teacher: Teacher, rows: Paddable, home: storage.Path, batch_size: i
         content = io.BytesIO()
         np.save(content, source.restore(outputs))
         storage.write_atomically(path, content.getvalue())
-        _log.info("teacher outputs of %s of %s rows in %s", f"{part.stop:,}", f"{len(rows):,}", home)
+        _log.info("cached teacher outputs of %s of %s rows in %s", f"{part.stop:,}", f"{len(rows):,}", home)
     storage.write_atomically(home / "manifest.json", json.dumps({"rows": len(rows), "shards": names}))
 
 

@@ -1,4 +1,4 @@
-"""Teachers: open the model to distil, and take a student from its layers."""
+"""Open a teacher, and make a student from its layers or its embeddings."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -55,7 +55,7 @@ def teacher_config(settings: Distillation, head: str) -> BertConfig:
     """Return the architecture of the teacher with `head`, without reading its weights.
 
     Raises:
-        InputError: the directory is no model, or has no trained head.
+        InputError: the directory is not a model, or has no trained head.
     """
     with open_model(settings.teacher, head, "") as opened:
         _check_trained(settings, head, list(opened.match().missing))
@@ -86,7 +86,7 @@ def load_teacher(settings: Distillation, head: str, compute: Compute) -> Teacher
     """Load the teacher with `head`.
 
     Raises:
-        InputError: the directory is no model with a tokenizer, or has no trained head where the loss needs it.
+        InputError: the directory is not a model with a tokenizer, or lacks a trained head that the loss needs.
     """
     loaded = load_pretrained(settings.teacher, head, dequantize=True)
     _check_trained(settings, head, loaded.missing)
@@ -94,7 +94,7 @@ def load_teacher(settings: Distillation, head: str, compute: Compute) -> Teacher
 
 
 def open_teacher(settings: Distillation, head: str, compute: Compute) -> Teacher:
-    """Open the teacher with `head` without reading its weights: its parameters are their shapes.
+    """Open the teacher with `head` without reading its weights; its parameters are abstract (shapes only).
 
     Raises:
         InputError: as for `load_teacher`.
@@ -107,7 +107,7 @@ def open_teacher(settings: Distillation, head: str, compute: Compute) -> Teacher
 
 
 def student_from_layers(settings: Distillation, head: str) -> Loaded:
-    """Return a student that has the teacher's embeddings, the layers `student_layers`, and its head if it is trained.
+    """Return a student with the teacher's embeddings, its layers `student_layers`, and its head if that is trained.
 
     Raises:
         InputError: a layer does not exist, or the chosen layers cannot be a model of the teacher's family.
@@ -129,8 +129,8 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
         raise InputError(f"{key}: expected a teacher without experts, found num_experts {experts}")
     student = config.replace(num_hidden_layers=len(layers))
     if not config.norms.first_layer_norm and layers[0]:
-        raise InputError(f"{key}: expected 0 first, as only that layer of {config.family} reads the embeddings without "
-                         f"LayerNorm, found {layers[0]}")  # fmt: skip
+        raise InputError(f"{key}: expected layer 0 first, as only that layer of {config.family} reads the embeddings "
+                         f"without LayerNorm, found {layers[0]}")  # fmt: skip
     if student.windows != tuple(config.windows[layer] for layer in layers):
         raise InputError(f"{key}: expected layers whose local windows are those of a model of {len(layers)} layers "
                          f"(global_every is {config.attention.global_every}), found {layers}")  # fmt: skip
@@ -140,16 +140,16 @@ def student_from_layers(settings: Distillation, head: str) -> Loaded:
 def principal_embeddings(teacher: Teacher, student: BertConfig) -> Params:
     """Return the teacher's embedding tables projected on the principal components of its word embeddings.
 
-    A product of two embeddings changes as little as the student's width allows (Eckart and Young 1936). The LayerNorm
-    of the embeddings is left out, as its weights belong to the teacher's components.
+    Inner products of embeddings change as little as the student's width allows (Eckart and Young 1936). The LayerNorm
+    of the embeddings is left out, as its weights apply to the teacher's dimensions.
 
     Args:
-        teacher: embeddings of width D.
+        teacher: the teacher, with embeddings of width D.
         student: architecture with embeddings of width d < D and the same tables.
 
     Raises:
-        InputError: the student's embeddings are not narrower, or a table has another number of rows or another width
-            than that of the word embeddings.
+        InputError: the student's embeddings are not narrower, a table has another number of rows in the student, or
+            one model has word embeddings of another width than its other tables.
     """
     width, key = student.embedding_width, f"{_KEY}.student_embeddings"
     if width >= teacher.model.config.embedding_width:
@@ -175,7 +175,7 @@ def _with_layers(params: Params, layers: tuple[int, ...]) -> Params:
     index = list(layers)
     chosen: Any = jax.tree.map(lambda leaf: leaf[index], params["encoder"]["layers"])
     student = params | {"encoder": params["encoder"] | {"layers": chosen}}
-    if "contact_head" in params:  # it has a weight for each attention map
+    if "contact_head" in params:  # the contact head has a weight for each attention map
         dense = params["contact_head"]["dense"]
         count = len(jax.tree.leaves(params["encoder"]["layers"])[0])
         rows = dense["kernel"].reshape(count, -1)[index].reshape(-1, 1)

@@ -1,6 +1,6 @@
 """A Pallas TPU kernel for attention that keeps whole rows of scores in VMEM, with dropout of the probabilities.
 
-Flash kernels iterate over the keys and never have the softmax of a whole row. BERT's rows are short enough for VMEM
+Flash kernels iterate over the keys and never hold the softmax of a whole row. BERT's rows are short enough for VMEM
 (512 keys for 512 queries are 1 MiB in float32), so this kernel is exact, simple, and supports dropout. It reads
 projections as `[B, S, D]`, without a transposition to heads and without padding heads of 64 to the chip's 128 lanes.
 
@@ -34,7 +34,7 @@ class Form:
         dtype: dtype of the operands of products.
         rate: dropout rate.
         window: greatest distance between a query and a key; None means no limit.
-        strided: whether the chip rotates each row by another number of columns in one operation (a v5e or later); for
+        strided: whether the chip rotates each row by a different number of columns in one operation (v5e or later); for
             disentangled attention.
     """
 
@@ -132,7 +132,7 @@ def _forward(form: Form, *blocks: Any) -> None:
 
 
 def _backward(form: Form, *blocks: Any) -> None:
-    """Compute a block of the gradient of queries, and sum the gradients of keys and values over blocks in float32."""
+    """Compute the gradient of a block of queries; sum those of keys and values over blocks in float32."""
     query_ids, key_ids, words, query, key, value, cotangent, d_query, d_key, d_value, sum_key, sum_value = blocks
 
     @pl.when(pl.program_id(2) == 0)
@@ -194,7 +194,7 @@ def probabilities_of(scores: jax.Array, seen: jax.Array) -> jax.Array:
 def score_gradient(
     form: Form, words: jax.Array, p: jax.Array, value: jax.Array, d_context: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the gradient of the scores `[rows, S]`, and the float32 one of the values, by the probabilities `p`."""
+    """Return the gradient of the scores `[rows, S]`, and in float32 that of the values, from the probabilities `p`."""
     drop = functools.partial(dropped, form, words)
     d_value = dot(drop(p).astype(form.dtype), d_context, 0, 0)
     d_p = drop(dot(d_context, value, 1, 1))

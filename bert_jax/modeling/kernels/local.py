@@ -1,8 +1,7 @@
 """Sliding-window attention in plain XLA, block by block: work and memory are linear in the length.
 
-A block of 2W queries is scored against the 4W keys around it; each query attends to the 2W + 1 nearest, and
-against the keys of the G tokens with global attention, if there are any (Beltagy et al. 2020, arXiv:2004.05150, section
-3.1).
+A block of 2W queries is scored against the 4W keys around it, of which each query attends to the 2W + 1 nearest, and
+against the keys of the G tokens with global attention, if any (Beltagy et al. 2020, arXiv:2004.05150, section 3.1).
 """
 
 import jax
@@ -64,7 +63,7 @@ def local_attention(
 
 
 def _keys(x: jax.Array, mask: AttentionMask, blocks: int) -> jax.Array:
-    """Return the keys, or values, of each block: those of global tokens, then those around it."""
+    """Return the keys (or values) of each block: first those of global tokens, then those around it."""
     nearby = _around(x, blocks, _window(mask))
     if mask.global_tokens is None:
         return nearby

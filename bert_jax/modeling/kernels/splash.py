@@ -9,7 +9,7 @@ import jax
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-_BLOCKS = (512, 384, 256, 128)  # sizes of blocks of queries and keys; the largest that divides the length is used
+_BLOCKS = (512, 384, 256, 128)  # block sizes; the largest that divides the length is used
 
 
 def supports(length: int) -> bool:

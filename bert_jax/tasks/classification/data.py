@@ -51,7 +51,7 @@ def read_labelled(
 
     Raises:
         InputError: as `read_examples`; rows have an empty text, an unknown label, or a label that is not a number; all
-            lists are a 0 or 1 for each class; or there are fewer than two labels, or too many to be classes.
+            labels are lists of a 0 or 1 per class; or there are fewer than two labels, or too many to be classes.
     """
     bad = bad or InvalidRows(table_name(spec))
     spec, table = table_name(spec), spec

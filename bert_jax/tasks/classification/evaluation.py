@@ -39,11 +39,10 @@ class ClassificationEvaluator(TableEvaluator):
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        long_texts: what is done with texts over max_seq_length: they are cut, or the logits of overlapping windows are
-            averaged.
-        doc_stride: tokens from the start of a window of a long text to that of the next; 0 = half a window.
-        submission: whether to write, by `predict`, a submission to GLUE: a `.tsv` with the columns `index` and
-            `prediction` (the label or the number), and an answer for every row, including empty texts.
+        long_texts: what to do with texts over max_seq_length: cut them, or average the logits of overlapping windows.
+        doc_stride: tokens from the start of one window to the start of the next; 0 = half a window.
+        submission: whether `predict` writes a submission to GLUE: a `.tsv` with the columns `index` and `prediction`
+            (the label or the number), and an answer for every row, including empty texts.
         prompt_name: the name of the model's prompt to put before texts; None = the model's default; "" = no prompt.
         prompt: the text of the prompt, instead of a name.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
@@ -148,7 +147,7 @@ class ClassificationEvaluator(TableEvaluator):
             super().check_row(where, texts)
 
     def features(self, rows: Sequence[Example], labels: np.ndarray) -> Features:
-        """Tokenize rows, with the prompt before their first text; long texts may be windows."""
+        """Tokenize rows, with the prompt before their first text; long texts may become windows."""
         return encode_texts(self.runner.tokenizer, self.prompted(rows), labels, self.runner.max_length, self._stride)
 
     def outputs(self, features: Features) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The loss of a saved model of classification on labelled data."""
+"""The loss of a saved classification model on labelled data."""
 
 from bert_jax.conversion.load_pretrained import Loaded
 from bert_jax.jobs.examples import Examples, examples_of_recipe, recipe_of_model
@@ -6,7 +6,7 @@ from bert_jax.jobs.training_metadata import read_training_metadata
 
 
 def examples_of_model(loaded: Loaded, data: str, count: int) -> Examples:
-    """Return the loss of a saved model on labelled rows, by the labels and columns of its training."""
+    """Return the loss of a saved model on labelled rows, read with the columns of its training."""
     recipe = recipe_of_model("classification", loaded, data)
     metadata, config = read_training_metadata(loaded.directory), loaded.config
     kind = "multi_label" if config.problem_type == "multi_label_classification" else "classification"

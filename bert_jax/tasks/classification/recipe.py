@@ -57,7 +57,7 @@ def check(c: ConfigDict) -> None:
     """Raise InputError when settings do not fit the type of the labels or a teacher."""
     kind = c.data.task_type
     if kind != "classification" and c.data.class_weights:
-        raise InputError(f"config.data.class_weights: {c.data.class_weights!r} is not known; known: ''")
+        raise InputError(f"config.data.class_weights: expected '' for this task_type, found {c.data.class_weights!r}")
     if c.label_smoothing and kind != "classification":
         raise InputError(f"config.label_smoothing: expected 0 for {kind}, found {c.label_smoothing}")
     if kind == "multi_label" and not c.data.label_separator:

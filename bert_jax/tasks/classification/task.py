@@ -225,7 +225,7 @@ def build(recipe: Recipe) -> Job:
 
 
 class _Read(NamedTuple):
-    """The rows of a recipe: those to learn with their labels as numbers, those held out, and the classes."""
+    """The training rows with their labels as numbers, the held-out rows, and the names of the classes."""
 
     rows: list[Example]
     labels: np.ndarray
@@ -234,7 +234,7 @@ class _Read(NamedTuple):
 
 
 def _read(recipe: Recipe, named: Columns, rules: LabelRules) -> _Read:
-    """Read the rows of a recipe. A student of soft labels has the teacher's classes, and need not have labels."""
+    """Read the rows of a recipe. With a teacher's soft labels, classes are the teacher's, and labels are optional."""
     data, regression = recipe.data, recipe.data.task_type == "regression"
     bad, names = fine_tuning.invalid_rows(recipe, data.train), teacher_classes(recipe, HEAD)
     names = () if regression and names is not None else names
@@ -255,8 +255,8 @@ def _read(recipe: Recipe, named: Columns, rules: LabelRules) -> _Read:
 
 def _class_weights(data: Any, labels: np.ndarray, count: int) -> tuple[float, ...]:
     """Return a loss weight per class: for `balanced` in inverse proportion to its rows, with a mean of 1 over all rows;
-    otherwise (), for no weights. A class without a row has the weight of one with a single row."""
-    if data.class_weights != "balanced" or not labels.any():  # all labels are 0 where rows have none
+    otherwise (), for no weights. A class without rows is weighted like one with a single row."""
+    if data.class_weights != "balanced" or not labels.any():  # all labels are 0 if rows have none
         return ()
     rows = np.bincount(labels, minlength=count)
     return tuple(len(labels) / (np.count_nonzero(rows) * np.maximum(rows, 1)))

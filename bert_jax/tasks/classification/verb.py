@@ -1,4 +1,4 @@
-"""The verb `classify`: the classes of texts, trained or named on the command line."""
+"""The verb `classify`: classify texts into the model's or into given classes."""
 
 import argparse
 from typing import Any

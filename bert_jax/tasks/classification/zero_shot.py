@@ -43,8 +43,8 @@ class ZeroShotClassification(Pipeline):
             texts: one text or a list of texts; texts over the model's limit are cut.
             candidate_labels: the classes, as a list or as one string with commas between them.
             hypothesis_template: the hypothesis of a class, with `{}` for its name.
-            multi_label: whether classes are independent: entailment against contradiction for each class. Otherwise
-                the probabilities of all classes sum to 1.
+            multi_label: whether to score each class separately, by entailment against contradiction. Otherwise the
+                probabilities of all classes sum to 1.
 
         Returns:
             For one text a dict of `sequence`, `labels` (the most likely first) and `scores`; for a list, a list.
@@ -58,7 +58,7 @@ class ZeroShotClassification(Pipeline):
         if not labels or len(set(labels)) < len(labels):
             raise InputError(f"candidate_labels: expected at least one class, each once, found {candidate_labels!r}")
         if hypothesis_template.replace("{}", "") == hypothesis_template:
-            raise InputError(f"hypothesis_template: expected {{}} for the class in it, found {hypothesis_template!r}")
+            raise InputError(f"hypothesis_template: expected {{}} in place of the class, found {hypothesis_template!r}")
         check_option("candidate_labels", *labels)
         check_option("hypothesis_template", hypothesis_template)
         sentences = [hypothesis_template.replace("{}", label) for label in labels]

@@ -8,7 +8,7 @@ from bert_jax.tasks.pretraining import recipe as pretraining
 
 KEYS = pretraining.KEYS | {
     "model.generator_size": Key(0.25, "width of the generator as a fraction of the discriminator's", above=0),
-    "model.generator_layers": Key(0, "number of layers of the generator; 0 = those of the discriminator", least=0),
+    "model.generator_layers": Key(0, "number of layers of the generator; 0 = as many as the discriminator", least=0),
     "model.embedding_sharing": Key("es", "embeddings of generator and discriminator: es = shared, gdes = shared with "
                                    "disentangled gradients, none = separate", ("es", "gdes", "none")),
     "discriminator_weight": Key(50.0, "weight of the discriminator's loss; the generator's loss has weight 1", least=0),

@@ -75,7 +75,7 @@ class ElectraTask:
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.jobs.base.Task`).
 
-        The generator samples with a key made from `dropout_key`, or with the fixed key of evaluations without one.
+        The generator samples with a key made from `dropout_key` or, if it is None, with the fixed key of evaluations.
         """
         sums = {name: value.sum() for name, value in self._sums(params, batch, dropout_key).items()}
         disc = self.discriminator_weight * sums["disc_loss"] / weights["disc"]
@@ -166,7 +166,7 @@ def _pretrained(recipe: Recipe, model: Electra, discriminator: Loaded) -> Params
     words = [loaded.params["embeddings"]["word_embeddings"]["embedding"] for loaded in (discriminator, generator)]
     if not np.array_equal(*words):
         raise InputError(
-            f"{where}: expected the discriminator's embeddings, which the generator shares with "
+            f"{where}: expected the discriminator's embeddings, which both models share for "
             "config.model.embedding_sharing es, found others"
         )
     return model.joined(discriminator.params, generator.params)

@@ -1,4 +1,4 @@
-"""Embeddings of texts, dense, sparse and with a vector for each token, and search by them."""
+"""Text embeddings (dense, sparse, or one vector per token), and search by them."""
 
 from bert_jax.tasks.entry import TaskEntry
 

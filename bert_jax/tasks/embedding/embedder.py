@@ -1,4 +1,4 @@
-"""`Embedder`: texts as vectors; and its plainest kind, sentence embeddings."""
+"""`Embedder`, the base class of pipelines that embed texts, and `SentenceEmbedding`."""
 
 import abc
 import dataclasses
@@ -14,7 +14,7 @@ _HEAD_OF_SIZE = {"truncate_dim": "sentence_embedding", "max_active_dims": "spars
 
 
 class Embedder(Pipeline):
-    """Texts as vectors; how they are made of the model's outputs is what a kind of embeddings adds."""
+    """Base class of pipelines that embed texts; a subclass turns the model's outputs into vectors."""
 
     def __call__(
         self,
@@ -34,14 +34,14 @@ class Embedder(Pipeline):
             texts: one text or a list of N texts.
             truncation: whether to cut texts over the model's `max_length`; otherwise they are an error.
             task: `query` or `document`, whose prompt is put before each text; None = the default prompt.
-            prompt_name: name of the model's prompt to put before each text, instead; "" = none.
+            prompt_name: name of the prompt to put before each text, instead of the task's; "" = none.
             prompt: text to put before each text, instead of a named prompt.
             truncate_dim: number of leading dimensions of a dense vector to keep; None = from the model's files.
             max_active_dims: number of greatest weights of a sparse vector to keep; None = from the model's files.
             progress: whether to show a progress bar on stderr.
 
         Returns:
-            The vectors, as the class says.
+            The vectors, in the format of the class.
 
         Raises:
             InputError: an item is no text or is too long, the prompt does not exist, or a size does not fit the model.
@@ -55,10 +55,10 @@ class Embedder(Pipeline):
     def _embed(
         self, texts: list[str], prompt: str, size: int | None, task: str | None, truncation: bool, progress: bool
     ) -> Any:
-        """Return the vectors of texts behind a prompt, cut to a size."""
+        """Return the vectors of texts with a prompt, truncated to `size`."""
 
     def _size(self, **sizes: int | None) -> int | None:
-        """Return the size to which vectors are cut. Raises InputError for a size of another kind of vectors."""
+        """Return the size to truncate vectors to. Raises InputError for a size of other embeddings."""
         chosen = None
         for name, head in _HEAD_OF_SIZE.items():
             size = sizes.get(name)

@@ -21,7 +21,7 @@ class FeatureExtraction(Pipeline):
             truncation: whether to cut texts over the model's limit; otherwise they are an error.
 
         Returns:
-            float32 `[S, D]` for one text, with special tokens and without padding; for a list of texts, a list.
+            float32 `[S, D]` for one text, with special tokens and without padding; a list of these for a list.
 
         Raises:
             InputError: an item is no text, or is too long.

@@ -18,20 +18,19 @@ SAMPLING = get_args(NegativeSampling)
 
 @dataclasses.dataclass(frozen=True)
 class MiningOptions:
-    """Settings of the choice of negatives among the passages that are most similar to a query.
+    """Settings for choosing negatives among the passages that are most similar to a query.
 
     Attributes:
-        num_negatives: number of negatives of a query.
-        range_min: number of most similar candidates to skip.
-        range_max: number of candidates to consider, with those that are skipped; None = enough for the number of
-            negatives.
+        num_negatives: number of negatives per query.
+        range_min: number of the most similar candidates to skip.
+        range_max: number of candidates to consider, including skipped ones; None = enough for the number of negatives.
         max_score: the greatest score of a negative; None = no limit.
         min_score: the smallest score of a negative; None = no limit.
-        absolute_margin: a negative scores at least this much less than the positive; None = no limit. Where a query has
-            several positives, the one with the smallest score counts.
-        relative_margin: a negative scores at least this fraction of the absolute score of the positive less than the
-            positive; None = no limit.
-        sampling: `top` = take the candidates with the highest scores, `random` = take any of them.
+        absolute_margin: smallest difference between the scores of positive and negative; None = no limit. Of several
+            positives, the one with the smallest score counts.
+        relative_margin: smallest difference between the scores of positive and negative, as a fraction of the
+            positive's absolute score; None = no limit.
+        sampling: `top` = take the candidates with the highest scores, `random` = draw candidates at random.
         seed: seed of random sampling.
 
     Raises:
@@ -65,7 +64,7 @@ class MiningOptions:
                 raise InputError(f"{name}: expected a finite number, found {value}")
 
     def candidates(self, positives: int, reranked: bool) -> int:
-        """Return the number of candidates of a query, where queries have up to `positives` positives."""
+        """Return the number of candidates per query, if a query has at most `positives` positives."""
         if self.range_max is not None:
             return self.range_max
         limits = (self.max_score, self.absolute_margin, self.relative_margin, self.min_score if reranked else None)
@@ -94,7 +93,7 @@ class MinedNegatives(NamedTuple):
         query, positive: the texts of a pair.
         positive_score: the score of the positive.
         negatives: up to `num_negatives` texts, the highest score first.
-        scores: their scores.
+        scores: scores of the negatives.
     """
 
     query: str
@@ -126,15 +125,15 @@ def mine_hard_negatives(
     query, without its positives.
 
     Args:
-        search: the model.
+        search: the search pipeline.
         pairs: queries, each with a positive; a query may be in several pairs.
         corpus: passages to mine from, in addition to all positives; equal texts count once.
         options: which candidates become negatives.
         reranker: a cross-encoder whose scores replace those of the model; None = none.
-        prompts: prompts of a call of `search`, and `truncate_dim`.
+        prompts: options of a call of `search`: prompts and `truncate_dim`.
 
     Returns:
-        A result for each pair, with the pairs of a query side by side.
+        A result for each pair; the pairs of a query are adjacent.
 
     Raises:
         InputError: there is no pair, or an item is no text.
@@ -170,7 +169,7 @@ def mine_hard_negatives(
 
 
 def triplets(mined: Iterable[MinedNegatives]) -> Iterator[tuple[str, str, str, float]]:
-    """Yield query, positive, negative and the score of the positive less that of the negative, for each negative."""
+    """Yield query, positive, negative and the score of the positive minus that of the negative, for each negative."""
     for row in mined:
         for negative, score in zip(row.negatives, row.scores, strict=True):
             yield row.query, row.positive, negative, row.positive_score - score

@@ -1,8 +1,8 @@
 """The loss whose negatives are the other rows of the batch (Henderson et al. 2017, arXiv:1705.00652, section 4).
 
-In parts, as Gao et al. 2021 (arXiv:2101.06983) compute it, its memory does not grow with the square of the batch: the
-encoder runs over one part of the batch at a time, and again in the backward pass with the same dropout; logits exist
-for one part of the choices at a time. A guide masks false negatives (Solatorio 2024, arXiv:2402.16829).
+A row's choices are the vectors among which its pair is to be found. Computed in parts (Gao et al. 2021,
+arXiv:2101.06983), the loss never holds all logits: the encoder runs over one part of the batch at a time, and
+again in the backward pass with the same dropout. A guide masks false negatives (Solatorio 2024, arXiv:2402.16829).
 """
 
 import dataclasses
@@ -16,18 +16,18 @@ import numpy as np
 from bert_jax.modeling.pooling import l2_normalize
 from bert_jax.sharding import join_rows, split_rows
 
-_EXCLUDED = -1e9  # the logit of a choice that does not count
+_EXCLUDED = -1e9  # the logit of a masked choice
 
 
 @dataclasses.dataclass(frozen=True)
 class Contrast:
-    """The choices of a row beside the pairs and negatives of all rows, and the rule that masks false negatives.
+    """A row's choices in addition to the pairs and negatives of all rows, and the rule that masks false negatives.
 
     Attributes:
         anchors: whether the texts of the other rows are negatives of a row's text.
         positives: whether the pairs of the other rows are negatives of a row's pair.
-        margin: a choice is masked where the guide's similarity exceeds the threshold: that of text and pair, s, less
-            the margin (`absolute`), or less margin * |s| (`relative`).
+        margin: a choice is masked if the guide's similarity to it exceeds s - margin (`absolute`) or s - margin * |s|
+            (`relative`), where s is the guide's similarity of text and pair.
         strategy: `absolute` or `relative`.
     """
 
@@ -37,16 +37,16 @@ class Contrast:
     strategy: str = "absolute"
 
     def threshold(self, similarity: jax.Array) -> jax.Array:
-        """Return the similarity above which a choice is masked, given that of text and pair."""
+        """Return the similarity above which a choice is masked, from the similarity of text and pair."""
         return similarity - self.margin * (jnp.abs(similarity) if self.strategy == "relative" else 1.0)
 
 
 class _Sides(NamedTuple):
-    """The vectors that are compared: K of a row, `[B, K, D]`, each with the vectors of its kind in all rows.
+    """The vectors to compare, `[B, K, D]`: `asking[i, k]` is compared with `choices[j, k]` for all rows j.
 
     Attributes:
-        asking: text (once for each of pair and negatives, and for the texts), and pair for the pairs.
-        choices: pair and negatives, then text, then pair.
+        asking: for each choice the text, but the pair for the choice of `positives`.
+        choices: pair and negatives; with `anchors`, the text; with `positives`, the pair.
     """
 
     asking: jax.Array
@@ -70,11 +70,11 @@ def in_batch_negatives(
         embeddings: the vectors of text, pair and negatives `[B, T, D]`.
         real: 1 for rows, 0 for padding, `[B]`.
         scale: factor of the cosines, which are the logits.
-        parts: number of parts of the choices whose logits `[B, B / parts, T - 1]` exist at a time.
+        parts: number of parts of the choices, with logits `[B, B / parts, T - 1]`, one at a time.
         contrast: further choices, and the rule of the guide.
         guide: vectors `[B, T, G]` of the same texts by a guide, whose similarities mask choices; None = none.
         texts: a number for each text, `[B, T]`, where equal texts have equal numbers. Choices equal to a row's text or
-            pair are masked. None = no choice is masked for its text.
+            pair are masked. None = such choices are not masked.
     """
     contrast, numbers = contrast or Contrast(), jnp.arange(len(real))
     sides, guides, threshold = _sides(embeddings, contrast), None, None
@@ -83,7 +83,7 @@ def in_batch_negatives(
         guides = _sides(jax.lax.stop_gradient(guide), contrast)
         threshold = contrast.threshold((guides.asking[:, 0] * guides.choices[:, 0]).sum(-1))
     named = None if texts is None else _of_choices(texts, contrast)
-    negatives = embeddings.shape[1] - 1  # the choices before a row's own text and pair, which are masked
+    negatives = embeddings.shape[1] - 1  # a row's own text and pair follow these choices, and are masked
 
     def logits_of(part: tuple[Any, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
         choices, guided, named, real, number = part
@@ -105,14 +105,14 @@ def in_batch_negatives(
 def cross_entropy_in_parts(
     logits_of: Callable[[Any], tuple[jax.Array, jax.Array, jax.Array]], choices: Any, parts: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the cross entropy of each row's first choice among the choices of all rows, `[B]`, and 1 where none is
+    """Return the cross entropy of each row's first choice among the choices of all rows, `[B]`, and 1 where no logit is
     greater.
 
     Args:
-        logits_of: function of the choices of n rows; it returns logits `[B, n, K]`, which of them are masked (the same
-            shape, or one that broadcasts to it), and whether a row of choices is the row's own, `[B, n]`.
+        logits_of: function of the choices of n rows; it returns logits `[B, n, K]`, a mask of excluded logits (of the
+            same shape, or one that broadcasts to it), and whether a row of choices is the row's own, `[B, n]`.
         choices: arrays `[B, ...]` for all rows.
-        parts: number of parts of the choices whose logits `[B, B / parts, K]` exist at a time.
+        parts: number of parts of the choices, with logits `[B, B / parts, K]`, one at a time.
     """
     count = len(jax.tree.leaves(choices)[0])
 
@@ -135,7 +135,7 @@ def cross_entropy_in_parts(
 
 
 def embed_in_parts(embed: Callable[..., Any], inputs: Any, key: jax.Array | None, parts: int) -> Any:
-    """Return `embed(inputs, key)`, a tree of `[B, ...]`, computed for one part of the rows at a time in both passes.
+    """Compute `embed(inputs, key)`, a tree of `[B, ...]`, for one part of the rows at a time, also backward.
 
     Args:
         embed: function of inputs and a dropout key.
@@ -150,7 +150,7 @@ def embed_in_parts(embed: Callable[..., Any], inputs: Any, key: jax.Array | None
 
 
 def _sides(vectors: jax.Array, contrast: Contrast) -> _Sides:
-    """Return the sides of the comparisons of vectors `[B, T, D]`, scaled to unit length."""
+    """Return the vectors to compare, from vectors `[B, T, D]` scaled to unit length."""
     vectors = l2_normalize(vectors)
     text, pair = vectors[:, :1], vectors[:, 1:2]
     asking = [text] * (vectors.shape[1] - 1 + contrast.anchors) + [pair] * contrast.positives
@@ -158,7 +158,7 @@ def _sides(vectors: jax.Array, contrast: Contrast) -> _Sides:
 
 
 def _of_choices(of_texts: jax.Array, contrast: Contrast) -> jax.Array:
-    """Return the part for the choices of each row, `[B, K, ...]`, of an array `[B, T, ...]` for the texts."""
+    """Return the values for the choices of each row, `[B, K, ...]`, from values for its texts, `[B, T, ...]`."""
     more = [of_texts[:, :1]] * contrast.anchors + [of_texts[:, 1:2]] * contrast.positives
     return jnp.concatenate([of_texts[:, 1:], *more], axis=1)
 
@@ -173,5 +173,5 @@ def text_numbers(input_ids: jax.Array, attention_mask: jax.Array) -> jax.Array:
 
 
 def _products(asking: jax.Array, choices: jax.Array) -> jax.Array:
-    """Return the products `[B, n, K]` of vectors `[B, K, D]` and `[n, K, D]`, in float32."""
+    """Return the dot products `[B, n, K]` of vectors `[B, K, D]` and `[n, K, D]`, in float32."""
     return jnp.einsum("bkd,nkd->bnk", asking, choices, precision=jax.lax.Precision.HIGHEST)

@@ -1,4 +1,4 @@
-"""Files of a search index: arrays that are written in constant memory and mapped into memory, and the texts."""
+"""Files of a search index: the texts, and arrays that are written in constant memory and read by memory mapping."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ class IndexWriter:
         self._files: dict[str, Any] = {}
 
     def append(self, name: str, rows: Any) -> None:
-        """Write further rows `[n, ...]` of an array, which has the dtype and width of its first rows."""
+        """Append rows `[n, ...]` to an array, whose first rows set its dtype and width."""
         rows = np.ascontiguousarray(rows)
         if name not in self._files:
             self._files[name] = (self.directory / f"{name}.bin").open("wb")
@@ -37,25 +37,25 @@ class IndexWriter:
         self._arrays[name] = (kind, (count + len(rows), *width))
 
     def append_texts(self, texts: Sequence[str]) -> None:
-        """Write further texts."""
+        """Append texts."""
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
         self.append("texts", np.frombuffer(b"".join(encoded), np.uint8))
         self.append("text_lengths", np.array([len(text) for text in encoded], np.int64))
 
     def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
-        """Return a new array in a file, to be filled."""
+        """Return a new memory-mapped array to be filled."""
         self._arrays[name] = (np.dtype(dtype), shape)
         (self.directory / f"{name}.bin").write_bytes(b"")
         return _mapped(self.directory, name, *self._arrays[name], "w+")
 
     def read(self, name: str) -> np.ndarray:
-        """Return an array as far as it was written."""
+        """Return the rows of an array that are written so far."""
         if name in self._files:
             self._files[name].flush()
         return _mapped(self.directory, name, *self._arrays[name], "r")
 
     def drop(self, name: str) -> None:
-        """Remove an array that only the construction needs."""
+        """Remove an array that the finished index does not need."""
         self._files.pop(name).close()
         del self._arrays[name]
         (self.directory / f"{name}.bin").unlink()
@@ -66,7 +66,7 @@ class IndexWriter:
             file.close()
 
     def close(self, kind: str, about: dict[str, Any]) -> None:
-        """Write `index.json`; nothing is written after it."""
+        """Close the files of the arrays, and write `index.json` last."""
         self.close_files()
         arrays = {name: {"dtype": dtype.str, "shape": shape} for name, (dtype, shape) in sorted(self._arrays.items())}
         content = {"version": _VERSION, "kind": kind} | about | {"arrays": arrays}
@@ -93,7 +93,7 @@ class IndexFiles:
 
     @property
     def count(self) -> int:
-        """Return the number of texts. Raises InputError for anything else than a number."""
+        """Return the number of texts. Raises InputError if `index.json` has no valid number."""
         count = self.about.get("texts")
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InputError(f"{self.directory / _ABOUT}: texts: expected a number, found {printable(repr(count), 60)}")
@@ -101,7 +101,7 @@ class IndexFiles:
 
     @property
     def size(self) -> int | None:
-        """Return the size to which vectors were cut; None = not cut. Raises InputError for anything else."""
+        """Return the size that vectors were truncated to; None = not truncated. Raises InputError if it is invalid."""
         size = self.about.get("size")
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
             expected = "null or a positive number"
@@ -114,7 +114,7 @@ class IndexFiles:
         Args:
             name: name of the array.
             dtype: its dtype.
-            shape: its shape; None = any size.
+            shape: its shape; None = a dimension of any size.
 
         Raises:
             InputError: the array has another dtype or shape, or its file is missing or has another size.
@@ -139,10 +139,10 @@ class IndexFiles:
         return _mapped(self.directory, name, np.dtype(dtype), sizes, "r")
 
     def starts(self, lengths: np.ndarray, total: int, name: str) -> np.ndarray:
-        """Return where each of consecutive parts of `lengths` begins, and where the last ends, `total`.
+        """Return the offsets of consecutive parts with `lengths`: the start of each part, then `total`.
 
         Raises:
-            InputError: the lengths, those of array `name`, do not add up to `total`.
+            InputError: the lengths, which are of the array `name`, do not add up to `total`.
         """
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         if (lengths < 0).any() or starts[-1] != total:
@@ -150,7 +150,7 @@ class IndexFiles:
         return starts
 
     def damaged(self, expected: str) -> InputError:
-        """Return the error of an index whose files do not fit together."""
+        """Return the error for an index whose files do not fit together."""
         return InputError(f"{self.directory}: expected {expected}, found other values; the index is damaged")
 
     def texts(self, numbers: Sequence[int]) -> list[str]:
@@ -168,7 +168,7 @@ class IndexFiles:
 
 @contextlib.contextmanager
 def new_index(directory: storage.PathLike) -> Iterator[IndexWriter]:
-    """Yield the files of a new index, which becomes `directory` if the block succeeds.
+    """Yield the writer of a new index, which is moved to `directory` if the block succeeds.
 
     Raises:
         InputError: the directory is in an object store, or exists and is not empty.

@@ -37,7 +37,7 @@ def add_verbs(verbs: Verbs) -> None:
         "mine hard negatives for training",
         "For each query, finds passages that a model of sentence embeddings finds similar to it, without the passages "
         "that are known to answer it. Writes rows of query, positive, negative and margin (the score of the positive "
-        "less that of the negative), which the losses in_batch_negatives, triplet and margin_mse learn from.",
+        "minus that of the negative), which the losses in_batch_negatives, triplet and margin_mse learn from.",
         """bert-jax mine-negatives all-MiniLM-L6-v2/ --data questions.jsonl --corpus passages.txt --out triplets.jsonl
            bert-jax mine-negatives all-MiniLM-L6-v2/ --data questions.jsonl --out triplets.jsonl \\
              --relative-margin 0.05 --range-min 5 --sampling random
@@ -51,11 +51,11 @@ def add_verbs(verbs: Verbs) -> None:
     add("--query-column", default="query", metavar="NAME", help="column of the queries (default: %(default)s)")
     add("--positive-column", default="positive", metavar="NAME", help="column of the passages (default: %(default)s)")
     add("--corpus", default="", metavar="FILE",
-        help="further passages to mine from: one per line, or a table (default: those of FILE alone)")  # fmt: skip
+        help="further passages to mine from: one per line, or a table (default: only those of --data)")  # fmt: skip
     add("--corpus-column", default="", metavar="NAME",
         help="column of the passages of the corpus; required if it is a table")  # fmt: skip
     add("--format", choices=("triplet", "n-tuple"), default="triplet",
-        help="a row for each negative, or one for all negatives of a pair, without pairs that have too few "
+        help="triplet = a row for each negative; n-tuple = a row for each pair with enough negatives "
         "(default: %(default)s)")  # fmt: skip
     _OPTIONS.declare(mine)
     add("--reranker", default="", metavar="DIR", help="cross-encoder whose scores replace those of the model")
@@ -96,9 +96,7 @@ def run_mine(args: argparse.Namespace) -> None:
     )
     lines = [printable_json(row) for row in _rows(mined, names, args)]
     if not lines:
-        raise InputError(
-            f"{args.data}: expected negatives within the range, scores and margins, found none; they admit no candidate"
-        )
+        raise InputError(f"{args.data}: expected negatives within the range, score limits and margins, found none")
     storage.write_atomically(args.out, "".join(f"{line}\n" for line in lines))
     few = sum(len(row.negatives) < args.num_negatives for row in mined)
     say(f"{args.out}: {len(lines):,} rows from {len(mined):,} pairs, of which {few:,} have fewer than "

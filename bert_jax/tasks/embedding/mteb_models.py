@@ -1,5 +1,6 @@
-"""Models of this package as models of the package `mteb` 2, the benchmark of embeddings (Muennighoff et al. 2022,
-arXiv:2210.07316).
+"""Adapters for the package `mteb` 2, the benchmark of embeddings (Muennighoff et al. 2022, arXiv:2210.07316).
+
+Example:
 
     import mteb
     from bert_jax.tasks.embedding.mteb_models import MtebEncoder
@@ -18,7 +19,7 @@ from bert_jax.extras import import_extra
 from bert_jax.inference import pipeline
 from bert_jax.inference.similarity import pair_similarities, similarities
 
-# Similarity of a model -> mteb's function of all pairs, and of pairs of one index; of others ours are used.
+# Similarity -> mteb's function for all pairs, and for corresponding vectors. For others, ours are used.
 _FUNCTIONS = {
     "cosine": ("cos_sim", "pairwise_cos_sim"),
     "dot": ("dot_score", "pairwise_dot_score"),
@@ -32,15 +33,15 @@ class _MtebModel:
 
     Args:
         model_name: a model directory.
-        revision: recorded by mteb beside the results; None = the directory.
+        revision: name that mteb records beside the results; None = the directory.
         device: not used: JAX chooses.
-        prompts: prompt name -> text, before those of the model's files. mteb's rule chooses among the names
+        prompts: prompt name -> text; overrides those of the model's files. mteb's rule chooses among the names
             `TASK-query`, `TASK-document`, `TASK`, `TYPE-query`, `TYPE-document`, `TYPE`, `query` and `document`, where
             TASK is the name of a task, such as NFCorpus, and TYPE its type, such as Retrieval.
         options: options of `bert_jax.pipeline`, such as `dtype` and `batch_size`.
 
     Raises:
-        InputError: the directory is no such model.
+        InputError: the directory holds no such model.
     """
 
     _pipeline = ""
@@ -88,7 +89,7 @@ class _MtebModel:
 
 
 class MtebEncoder(_MtebModel):
-    """A model of sentence embeddings as an encoder of mteb (`mteb.models.EncoderProtocol`)."""
+    """An mteb encoder that is a sentence-embedding model (`mteb.models.EncoderProtocol`)."""
 
     _pipeline = "sentence-embedding"
 
@@ -120,11 +121,11 @@ class MtebEncoder(_MtebModel):
         return self._compare(0, similarities, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarities `[N]` of the i-th vectors of `[N, D]` and `[N, D]`."""
+        """Return the similarities `[N]` of corresponding vectors of two arrays `[N, D]`."""
         return self._compare(1, pair_similarities, embeddings1, embeddings2)
 
     def _compare(self, column: int, ours: Callable[..., np.ndarray], first: Any, second: Any) -> Any:
-        """Compare vectors by the function in a column of _FUNCTIONS, or by ours if mteb has none."""
+        """Compare vectors by mteb's function in a column of `_FUNCTIONS`, or by `ours` if it has none."""
         name = self._pipe.model.settings.similarity
         if name in _FUNCTIONS:
             return getattr(import_extra("mteb.similarity_functions", "mteb"), _FUNCTIONS[name][column])(first, second)
@@ -132,7 +133,7 @@ class MtebEncoder(_MtebModel):
 
 
 class MtebCrossEncoder(_MtebModel):
-    """A cross-encoder as one of mteb (`mteb.models.CrossEncoderProtocol`)."""
+    """An mteb cross-encoder (`mteb.models.CrossEncoderProtocol`)."""
 
     _pipeline = "rerank"
 
@@ -152,8 +153,8 @@ class MtebCrossEncoder(_MtebModel):
         Args:
             inputs1: batches of N queries.
             inputs2: batches of N documents.
-            task_metadata, hf_split, hf_subset, prompt_type, kwargs: as for `MtebEncoder.encode`; prompts of queries
-                apply.
+            task_metadata, hf_split, hf_subset, prompt_type, kwargs: as for `MtebEncoder.encode`; the prompt is that of
+                queries.
         """
         pairs = list(zip(_texts(inputs1), _texts(inputs2), strict=True))
         scores: np.ndarray = self._pipe.predict(pairs, prompt=self._prompt(task_metadata, "query"))

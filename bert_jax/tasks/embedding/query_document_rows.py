@@ -1,4 +1,4 @@
-"""Examples of a query and its documents, which are padded to lengths of their own."""
+"""Examples of a query and its documents, both padded to their own lengths."""
 
 import dataclasses
 import functools
@@ -24,11 +24,11 @@ class QueryDocuments:
 
     Attributes:
         queries: the n queries.
-        documents: the `n * K` documents; those of an example are neighbours.
-        labels: float32 `[n, K]`, the relevance of each document; `MISSING` where an example has fewer.
+        documents: the `n * K` documents; those of an example are adjacent.
+        labels: float32 `[n, K]`, the relevance of each document; `MISSING` for documents that an example lacks.
         query_length: the padded length of queries.
-        expansion: how queries are filled up; None = not.
-        expansion_id: id of the token that is added.
+        expansion: how queries are filled up; None = they are not.
+        expansion_id: id of the token that fills them up.
     """
 
     queries: Features
@@ -43,18 +43,18 @@ class QueryDocuments:
 
     @property
     def size(self) -> int:
-        """The number of documents of an example, K."""
+        """The number K of documents per example."""
         size: int = self.labels.shape[1]
         return size
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """int64 `[n]`, tokens of the longest document of each example."""
+        """The number of tokens of each example's longest document, int64 `[n]`."""
         lengths: np.ndarray = self.documents.lengths.reshape(-1, self.size).max(axis=1)
         return lengths
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """Return the batch of examples `index` [B]; an index of -1 makes a weight of 0.
+        """Return the batch of the examples with numbers `index` [B]; -1 gives a padding row.
 
         Returns:
             `query_ids`, `query_mask` (tokens to attend to) and `query_scored` (tokens that are not padding)

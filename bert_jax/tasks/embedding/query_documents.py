@@ -1,4 +1,4 @@
-"""Training of sparse embeddings and of late interaction: queries with documents, and losses of their scores."""
+"""Training of sparse embeddings and late interaction on queries with documents."""
 
 import abc
 import dataclasses
@@ -40,14 +40,14 @@ class QueryDocumentTask(abc.ABC):
         model: a Bert with a head of embeddings.
         loss_name: `in_batch_negatives`: cross entropy of a query's first document among all documents of the batch,
             with scores times `scale` as logits. `margin_mse`: squared error between the score of the first document
-            less that of another, and the same difference of the labels, averaged over the other documents (Hofstatter
-            et al. 2020, arXiv:2010.02666, section 4.1). `kl_divergence`: KL divergence of the softmax over a query's
-            documents from that of the labels, both at `temperature` T, times T² (Santhanam et al. 2022,
+            minus that of another and the same difference of labels, averaged over the other documents (Hofstatter et
+            al. 2020, arXiv:2010.02666, section 4.1). `kl_divergence`: KL divergence between the softmax of the labels
+            of a query's documents and that of the scores, both at `temperature` T, times T² (Santhanam et al. 2022,
             arXiv:2112.01488, section 3.2).
         metrics: names of metrics of ranks (`bert_jax.metrics.KINDS`).
         scale: factor of scores in `in_batch_negatives`.
         temperature: divisor of scores and labels in `kl_divergence`.
-        parts: number of parts of the batch whose activations exist at a time, for `in_batch_negatives`.
+        parts: number of parts of the batch that are embedded one at a time, for `in_batch_negatives`.
         similarity: the similarity of queries and documents (`bert_jax.inference.similarity`).
     """
 
@@ -70,15 +70,15 @@ class QueryDocumentTask(abc.ABC):
 
     @abc.abstractmethod
     def vectors(self, params: Any, ids: jax.Array, mask: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
-        """Return the embeddings `[n, ...]` of texts by their tokens `[n, S]`."""
+        """Return the embeddings `[n, ...]` of texts with tokens `[n, S]`."""
 
     @abc.abstractmethod
     def scores(self, queries: Any, documents: Any) -> jax.Array:
-        """Return the scores `[B, n, K]` of B queries and of the documents of n rows."""
+        """Return the scores `[B, n, K]` of B queries with the K documents of each of n rows."""
 
     @abc.abstractmethod
     def own_scores(self, queries: Any, documents: Any) -> jax.Array:
-        """Return the scores `[B, K]` of queries and their own documents."""
+        """Return the scores `[B, K]` of queries with the documents of their rows."""
 
     @abc.abstractmethod
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
@@ -86,10 +86,10 @@ class QueryDocumentTask(abc.ABC):
 
     @abc.abstractmethod
     def predicted(self, predictions: list[dict[str, np.ndarray]], real: list[np.ndarray]) -> tuple[Any, Any]:
-        """Return the vectors of n queries and of all their `n * K` documents, as pipelines compare them.
+        """Return the vectors of n queries and of all their `n * K` documents, in the format that pipelines compare.
 
         Args:
-            predictions: those of batches.
+            predictions: result of `predict` per batch.
             real: bool `[B]` for each batch: which rows are not padding.
         """
 
@@ -119,7 +119,7 @@ class QueryDocumentTask(abc.ABC):
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch (see `bert_jax.jobs.base.Task`).
 
-        With `in_batch_negatives` the batch is whole, and the task splits it.
+        With `in_batch_negatives`, the task gets the whole batch and splits it itself.
         """
         inputs, real = {name: batch[name] for name in _INPUTS}, batch["example_weights"]
         embed = functools.partial(self.embed, params)
@@ -144,7 +144,7 @@ class QueryDocumentTask(abc.ABC):
         return (losses * real).sum() / weights["rows"] + more, sums | more_sums
 
     def regularise(self, queries: Any, documents: Any, batch: Batch) -> tuple[Any, Metrics]:
-        """Return a term to add to the loss, and metrics."""
+        """Return a regularisation term of the loss, and its metrics."""
         return 0.0, {}
 
     def _contrast(self, queries: Any, documents: Any, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -200,8 +200,8 @@ def build_retrieval_job(
 
     Args:
         recipe: the recipe.
-        head: the head that learns.
-        settings_of: function from recipe, config and settings (None of a fresh model) to those to train with.
+        head: the head to train.
+        settings_of: function from recipe, config and text settings (None for a new model) to new config and settings.
         task_of: function from the arguments of every `QueryDocumentTask`, recipe, tokenizer and settings to the task.
     """
     data, columns = recipe.data, document_columns(recipe)
@@ -225,7 +225,7 @@ def build_retrieval_job(
 
 
 def _read(recipe: Recipe, spec: str, columns: Columns) -> list[RankedPassages]:
-    """Read the rows of a table; the first document of a row is the query's own."""
+    """Read the rows of a table; the first document of a row is the positive."""
     rows = read_ranked_passages(spec, columns, fine_tuning.invalid_rows(recipe, spec))
     if recipe.data.loss != "in_batch_negatives" and not any(len(row.passages) > 1 for row in rows):
         raise InputError(f"{spec}: expected rows of at least 2 documents for loss {recipe.data.loss!r}, found none")
@@ -243,7 +243,7 @@ def _check(recipe: Recipe) -> None:
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return two rows of texts that fill queries and documents."""
+    """Return two rows whose texts have the maximum length."""
     columns, data = document_columns(recipe), recipe.data
     text = " ".join([WORD] * max(data.max_seq_length, data.get("query_length") or 0))
     return table_rows(columns, ([1, 0], [0, 1]) if columns.texts else (1, 0), text)

@@ -1,4 +1,4 @@
-"""`SearchIndex`: what the indexes of all kinds of embeddings share."""
+"""`SearchIndex`, the base class of the indexes of all kinds of embeddings."""
 
 import abc
 from typing import Any, ClassVar
@@ -9,10 +9,10 @@ from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter
 
 
 class SearchIndex(abc.ABC):
-    """The vectors of a corpus on disk, mapped into memory, in which the best texts for a query are found.
+    """The vectors of a corpus on disk, mapped into memory, and search for the best texts for queries.
 
     Attributes:
-        options: the options of `write` beside the similarity.
+        options: the names of further options of `write`.
     """
 
     options: ClassVar[tuple[str, ...]] = ()
@@ -22,7 +22,7 @@ class SearchIndex(abc.ABC):
 
         Args:
             files: its files.
-            width: number of dimensions of a vector, before it was cut.
+            width: number of dimensions of a vector before truncation.
             similarity: the similarity by which vectors are compared.
         """
         self._files, self._similarity = files, similarity
@@ -30,10 +30,10 @@ class SearchIndex(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def write(cls, files: IndexWriter, chunks: Any, similarity: str, **options: Any) -> dict[str, Any]:
-        """Write an index of chunks of vectors in the memory of one; return what `index.json` says of them."""
+        """Write an index of chunks of vectors, one in memory at a time; return the entries for `index.json`."""
 
     def nearest(self, queries: Any, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of the best texts for N queries and their numbers, `[N, min(top_k, texts)]`.
+        """Return the scores and the numbers of the best texts for N queries, both `[N, min(top_k, texts)]`.
 
         Args:
             queries: their vectors, comparable by the similarity: an array `[N, D]`, a CSR array `[N, V]`, or a list of
@@ -53,7 +53,7 @@ class SearchIndex(abc.ABC):
 
 
 def best_texts(scores: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `top_k` greatest scores of `[N]` and their numbers, the greatest first, the first of equals first."""
+    """Return the `top_k` greatest of scores `[N]` and their numbers, in descending order; ties are in text order."""
     numbers = np.arange(len(scores))
     if top_k < len(scores):
         least = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]

@@ -1,4 +1,4 @@
-"""The pipelines of similarities of texts, by embeddings of each kind."""
+"""Pipelines that compute the similarity of texts, for each kind of embeddings."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -11,9 +11,9 @@ from bert_jax.tasks.embedding.sparse.embedder import SparseEmbedding
 
 
 class TextSimilarity(Embedder):
-    """Similarity of texts: that of their embeddings which the model's files name."""
+    """Similarity of texts by their embeddings and the function in the model's files."""
 
-    tasks: ClassVar[tuple[str | None, str | None]] = (None, None)  # of the first texts and of the second
+    tasks: ClassVar[tuple[str | None, str | None]] = (None, None)  # option `task` for the first and second texts
 
     def __call__(  # type: ignore[override]
         self,
@@ -26,11 +26,11 @@ class TextSimilarity(Embedder):
         truncate_dim: int | None = None,
         max_active_dims: int | None = None,
     ) -> Any:
-        """Return similarities: cosines from -1 to 1, or what the model's files say: dot products, negative distances.
+        """Return similarities: cosines from -1 to 1, or dot products or negative distances if the model's files say so.
 
         Args:
-            first: one text, or a list of N texts; of a model with a vector for each token, queries.
-            second: one text, or a list of M texts; of such a model, documents.
+            first: one text, or a list of N texts; queries for late interaction.
+            second: one text, or a list of M texts; documents for late interaction.
             truncation: as for `Embedder`.
             prompt_name: as for `Embedder`.
             prompt: as for `Embedder`.

@@ -1,4 +1,4 @@
-"""Rows of two or more texts, maybe with a number: read them from a table, and tokenize them."""
+"""Read rows of one or more texts, perhaps with a numeric label, from a table, and tokenize them."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,9 +25,9 @@ def read_pairs(
     """Read the rows of a table of pairs or triplets.
 
     Args:
-        spec: the table, as for `read_rows`; or a text file (`.txt`, maybe compressed) with a text in each line, where
-            only one column is read. Blank lines are skipped.
-        columns: columns of text and pair; `more` has the negative; the label is a number.
+        spec: the table, as for `read_rows`; or, for a single column, a text file (`.txt`, maybe compressed) with a text
+            in each line. Blank lines are skipped.
+        columns: columns of text and pair; `more` has the negatives; the label is a number.
         label_limit: the greatest absolute value of a label.
         bad: treatment of invalid rows; None means that they are an error.
 
@@ -39,7 +39,7 @@ def read_pairs(
 
 
 def stream_pairs(spec: str, columns: Columns, bad: InvalidRows, label_limit: float = math.inf) -> Iterator[PairRow]:
-    """Yield the rows of `read_pairs` lazily; the caller passes them through `bad.fitting`."""
+    """Yield the rows of `read_pairs` lazily; the caller must pass them through `bad.fitting`."""
     rows = _lines(spec, columns) if _is_text(spec) else read_rows(spec, columns, bad)
     return bad.each(rows, lambda row: _checked(place(table_name(spec), row[0]), row, columns, label_limit))
 
@@ -83,7 +83,7 @@ def encode_pairs(
 
 
 def prompted_texts(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "") -> list[list[tuple[str, None]]]:
-    """Return the texts of each row behind a prompt, for `encode_groups`."""
+    """Return the texts of each row with the prompt before each, for `encode_groups`."""
     return [[(prompt + values[name], None) for name in text_columns(columns)] for values in rows]
 
 

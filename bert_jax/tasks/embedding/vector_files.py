@@ -12,9 +12,9 @@ from bert_jax.cli.output import print_json, print_table, say
 if TYPE_CHECKING:
     from bert_jax.tasks.embedding.index_files import IndexWriter
 
-_MOST_COMPARED = 10  # limit of texts for the table of similarities
-_SHOWN_TOKENS = 8  # tokens of a sparse vector in a table
-# Columns of vectors in Parquet files; the type of a dense vector depends on its size.
+_MOST_COMPARED = 10  # maximum number of texts in a similarity table
+_SHOWN_TOKENS = 8  # maximum number of tokens in a table of weights
+# Parquet types of vectors; the type of a dense vector depends on its size.
 _SPARSE, _MULTI_VECTOR = [{"token": "string", "weight": "float"}], [["float"]]
 Answers = Iterator[tuple[str, Any]]  # each text with its vector
 
@@ -39,8 +39,8 @@ def show_dense(args: argparse.Namespace, answers: Answers, similarity: str, size
 def show_sparse(args: argparse.Namespace, answers: Answers, decode: Callable[[Any], Any], size: int) -> None:
     """Print sparse vectors, each a CSR array of one row, or write them to `args.out`.
 
-    The file is a .npz, the layout of `scipy.sparse.save_npz`: CSR arrays `data` (float32), `indices` (int32), `indptr`
-    (int64), `shape` and `format`; or Parquet with the tokens and their weights.
+    The file is a .npz in the layout of `scipy.sparse.save_npz`: CSR arrays `data` (float32), `indices` (int32),
+    `indptr` (int64), `shape` and `format`; or Parquet with the tokens and their weights.
     """
     if answer_tables.is_parquet(args.out):
         tokens_of = ((text, decode(vector)[0]) for text, vector in answers)
@@ -138,7 +138,7 @@ def _write_sparse(path: str, vectors: Iterable[Any], size: int) -> tuple[int, in
 
 
 def _write_multi_vector(path: str, texts: Iterable[Any]) -> tuple[int, int, int]:
-    """Write arrays `[T, D]` one behind the other, in constant memory; return the numbers of texts, rows and columns."""
+    """Write arrays `[T, D]` as one array, in constant memory; return the numbers of texts, rows and columns."""
     import numpy as np
 
     starts, size = [0], 0
@@ -154,7 +154,7 @@ def _write_multi_vector(path: str, texts: Iterable[Any]) -> tuple[int, int, int]
 
 @contextlib.contextmanager
 def _arrays_on_disk() -> Iterator["IndexWriter"]:
-    """Yield arrays in temporary files, to which rows are appended: a .npy file begins with their number."""
+    """Yield a writer of arrays in temporary files, as a .npy file begins with the final number of rows."""
     from bert_jax import storage
     from bert_jax.tasks.embedding.index_files import IndexWriter
 

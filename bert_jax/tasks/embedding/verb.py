@@ -17,22 +17,22 @@ def add_verbs(verbs: Verbs) -> None:
         "embed",
         run_embed,
         "embed texts as vectors",
-        "Prints one vector per text and, for at most ten texts, the similarity of every pair. Of a model of sparse "
-        "embeddings (SPLADE) it prints the tokens with the greatest weights, of one with a vector for each token "
-        "(ColBERT) these.",
+        "Prints one vector per text and, for at most ten texts, the similarity of every pair. For a model of sparse "
+        "embeddings (SPLADE), prints the tokens with the greatest weights; for late interaction (ColBERT), the vector "
+        "of each token.",
         """bert-jax embed all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug" "tax law"
            bert-jax embed all-MiniLM-L6-v2/ --file sentences.txt --out vectors.npy
            bert-jax embed splade/ --file sentences.txt --task document --max-active-dims 256 --out weights.npz""",
     )
     add_prompts(embed)
     embed.add_argument("--task", choices=("query", "document"),
-        help="embed the texts as queries or as documents, behind the model's prompt for these")  # fmt: skip
+        help="embed the texts as queries or as documents, with the model's prompt for them")  # fmt: skip
     add_vector_sizes(embed)
     add_kind(embed)
     embed.add_argument("--out", metavar="FILE",
-        help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; of a model of sparse "
-        "embeddings a .npz, which scipy.sparse.load_npz reads; of a model with a vector for each token a .npz of "
-        "vectors and starts; or .parquet; with --shards the directory of such files")  # fmt: skip
+        help="write vectors instead of printing them: a .npy of float32 [texts, dimensions]; for sparse embeddings a "
+        ".npz, which scipy.sparse.load_npz reads; for a vector for each token a .npz of vectors and starts; or "
+        ".parquet; with --shards the directory of such files")  # fmt: skip
     embed.add_argument("--format", choices=("parquet",),
         help="with --shards: format of the files (default: arrays of NumPy)")  # fmt: skip
     add_text_flags(embed)

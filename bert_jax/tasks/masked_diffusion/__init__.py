@@ -20,7 +20,7 @@ TASK = TaskEntry(
     record=Record(
         "generated",
         "masked_lm",
-        "of masked diffusion: most tokens of an answer, and the lengths of the answers in training",
+        "masked diffusion: maximum number of tokens in an answer, and the lengths of the training answers",
         f"{__name__}.settings.generated_of",
     ),
     verbs=(f"{__name__}.verb",),

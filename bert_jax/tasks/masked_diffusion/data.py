@@ -1,8 +1,8 @@
 """Rows of prompts and answers, for masked diffusion: read them from a table, tokenize them, and mask the answers.
 
 A row is `[CLS] prompt [SEP] answer [SEP]`, or `[CLS] answer [SEP]` without a prompt, with the special tokens of the
-tokenizer's layout. The token at the end of a row is the end-of-text token. An answer may be followed by several: they
-fill the region that is generated, so that a model learns where an answer ends.
+tokenizer's layout. The token at the end of a row is the end-of-text token. Several end-of-text tokens may follow an
+answer and fill the region that is generated, so that a model learns where an answer ends.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ class PromptAnswer:
 
     Attributes:
         line: the 1-based line of the row, or its index in a data set.
-        prompt: the messages before the answer: one for a prompt, none without one, several in a conversation.
-        answer: the text to generate; None where it is not read.
+        prompt: the messages before the answer: a conversation has several, a prompt one, a text without a prompt none.
+        answer: the text to generate; None if answers are not read.
     """
 
     line: int
@@ -51,16 +51,16 @@ def read_answers(
     """Yield the prompts and answers of a table.
 
     Args:
-        spec: a table, as for `bert_jax.data.finetuning.tables.read_rows`; with `columns.texts` JSON.
-        columns: `text` is the column of the prompt ("" = none) and `label` that of the answer ("" = not read). Instead
-            of them `texts` may be a column of conversations: lists of `{"role": ..., "content": ...}`. Each message
+        spec: a table, as for `bert_jax.data.finetuning.tables.read_rows`; a JSON file if `columns.texts` is set.
+        columns: `text` is the column of the prompt ("" = none) and `label` that of the answer ("" = not read).
+            Alternatively, `texts` is a column of conversations: lists of `{"role": ..., "content": ...}`. Each message
             with the role "assistant" is an answer to the messages before it.
-        answered: whether conversations are read for their answers; otherwise each is one prompt for the next answer,
-            without an answer at its end.
+        answered: whether the answers in conversations are read; otherwise each conversation is one prompt for the next
+            answer, and an answer at its end is dropped.
         bad: counts invalid rows; None: invalid rows are an error.
 
     Raises:
-        InputError: as for `read_rows`, or an answer is empty, or a conversation has another form.
+        InputError: as for `read_rows`, or an answer is empty, or a conversation is malformed.
     """
     invalid = bad or InvalidRows(table_name(spec))
     rows = _conversations(spec, columns, invalid, answered) if columns.texts else _prompts(spec, columns, invalid)
@@ -115,7 +115,7 @@ class AnswerFeatures(Features):
 
     Attributes:
         answer_starts: int32 `[n]`, the position of the first token of each answer.
-        answer_lengths: int64 `[n]`, the tokens of each answer, one end-of-text token included.
+        answer_lengths: int64 `[n]`, the number of tokens in each answer, including one end-of-text token.
     """
 
     answer_starts: np.ndarray
@@ -124,7 +124,7 @@ class AnswerFeatures(Features):
     token_fills: ClassVar[Mapping[str, int]] = {"token_type_ids": 0, "answer_mask": 0}
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """Return the batch of `Features.pad`, with int32 `[B, S]` `answer_mask`, 1 for tokens of answers."""
+        """Return the batch of `Features.pad`, with `answer_mask` int32 `[B, S]`, 1 for tokens of answers."""
         batch = super().pad(index, length, pad_id)
         del batch["labels"]
         answered = np.arange(length) >= self.answer_starts[np.maximum(index, 0)][:, None]
@@ -136,10 +136,10 @@ class AnswerRegion:
     """The tokens of a row that are generated: an answer and the end-of-text tokens behind it.
 
     Attributes:
-        length: the most tokens of the region; longer answers are cut.
-        fill: one of ANSWER_FILLS: how many end-of-text tokens follow an answer in training: random = up to `length`
-            tokens in all, a number drawn for each example; full = up to `length`; none = one.
-        seed: the seed of the drawn numbers.
+        length: maximum number of tokens in the region; longer answers are cut.
+        fill: one of ANSWER_FILLS, the end-of-text tokens behind an answer in training: full = fill the region up to
+            `length` tokens; random = fill it up to a size drawn for each example; none = one.
+        seed: the seed of the drawn sizes.
     """
 
     length: int
@@ -153,7 +153,7 @@ class AnswerRegion:
             raise InputError(f"answer_length: expected at least 2 tokens, found {self.length}")
 
     def sizes(self, answers: np.ndarray) -> np.ndarray:
-        """Return the tokens of the regions, int64 `[n]`, of answers with this number of tokens, `[n]`."""
+        """Return the number of tokens in each region, int64 `[n]`, from that of each answer, `[n]`."""
         least: np.ndarray = np.minimum(answers + 1, self.length)
         match self.fill:
             case "none":
@@ -169,9 +169,9 @@ def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]], room:
     """Return the tokens before an answer: `[CLS] prompt [SEP]`, or `[CLS]` without a prompt.
 
     Args:
-        tokenizer: the tokenizer; its separator stands between the messages of a conversation.
+        tokenizer: the tokenizer, whose separator is put between the messages of a conversation.
         prompts: the messages of each prompt.
-        room: the most tokens of a row's beginning. A longer prompt is cut on the tokenizer's `truncation_side`, a
+        room: maximum number of tokens to return. A longer prompt is cut on the tokenizer's `truncation_side`, a longer
             conversation at its beginning.
     """
     layout, flat = tokenizer.layout, [text for messages in prompts for text in messages]
@@ -202,9 +202,9 @@ def encode_answers(
 
     Args:
         tokenizer: the tokenizer.
-        rows: the rows; their answers are known.
-        max_length: the longest row in tokens.
-        region: the lengths of answers.
+        rows: the rows, with their answers.
+        max_length: maximum number of tokens in a row.
+        region: the settings of the generated region.
 
     Raises:
         InputError: the rows leave no room for prompts.
@@ -243,7 +243,7 @@ class NoisyFeatures(AnswerFeatures):
 
     Attributes:
         noise: the settings of the noise.
-        slots: the most tokens of an answer.
+        slots: maximum number of tokens in an answer.
     """
 
     noise: Noise
@@ -273,7 +273,7 @@ class NoisyBatches:
     Args:
         source: a TrainSource or PackedSource of AnswerFeatures.
         noise: the settings of the noise.
-        slots: the most target tokens of a row.
+        slots: maximum number of target tokens in a row.
         seed: the seed of the random numbers.
     """
 
@@ -287,5 +287,5 @@ class NoisyBatches:
         return with_noise(self._source.batch(step, rows), self._noise, keys, self._slots)
 
     def steps_by_shape(self, num_steps: int) -> dict[int, int]:
-        """Return the first step of each shape of batch -> number of steps with it, as `TrainSource` does."""
+        """Return first step of each batch shape -> number of steps with that shape, as `TrainSource` does."""
         return self._source.steps_by_shape(num_steps)

@@ -25,18 +25,19 @@ from bert_jax.tasks.masked_diffusion.data import (
 from bert_jax.tasks.masked_diffusion.generation import TextGeneration
 from bert_jax.tasks.masked_diffusion.task import HEAD, MaskedDiffusionTask
 
-_LENGTH = 64  # tokens of an answer, for models that do not say how long theirs are
+_LENGTH = 64  # maximum number of tokens in an answer, for models that do not record it
 BOUNDS = ("diffusion_loss", "diffusion_perplexity", "masked_accuracy")
 
 
 class MaskedDiffusionEvaluator(Evaluator):
     """Evaluate a model of masked diffusion, or any masked LM, on answers to prompts.
 
-    `diffusion_loss` is the bound of the negative log-likelihood of a token of an answer, its end included, in nats;
-    `diffusion_perplexity` is exp of it. For answers to prompts, `bert_jax.metrics.generation.TEXT_METRICS` compare the
-    answers that the model generates without randomness, in half as many forward passes as tokens, with those in the
-    data. `predict` writes one object per row to a `.jsonl` file: `prompt` (the last message of a conversation),
-    `generated_text` and `score`, the mean log-probability of its tokens. A table has columns of the last two.
+    `diffusion_loss` is an upper bound of the negative log-likelihood per token of an answer, end of text included, in
+    nats; `diffusion_perplexity` is exp of it. For answers to prompts, `bert_jax.metrics.generation.TEXT_METRICS`
+    compare the answers in the data with answers that the model generates at temperature 0, in half as many forward
+    passes as tokens. `predict` writes one object per row to a `.jsonl` file: `prompt` (the last message of a
+    conversation), `generated_text` and `score`, the mean log-probability of its tokens. A table has the columns
+    `generated_text` and `score`.
     """
 
     head = HEAD
@@ -49,13 +50,13 @@ class MaskedDiffusionEvaluator(Evaluator):
 
     @classmethod
     def columns(cls, model_dir: storage.PathLike, columns: Columns) -> Columns:
-        """Return the columns of `Evaluator.columns`; of a model trained on texts without prompts, only its texts."""
+        """Complete the caller's columns with recorded or default ones; conversations replace prompts and answers."""
         metadata = read_training_metadata(model_dir).columns
         filled = columns.filled(metadata if metadata.wanted else cls.default_columns)
         return dataclasses.replace(filled, text="", label="") if filled.texts else filled
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
-        """Score the model by the bound of its answers, and by the answers that it generates."""
+        """Score the model by the loss bound of the answers in the data, and by the answers that it generates."""
         prompted = bool(columns.text or columns.texts)
         others = [name for name in metric_names if name not in BOUNDS]
         if others and not prompted:
@@ -89,7 +90,7 @@ class MaskedDiffusionEvaluator(Evaluator):
         return write_answers(out, ["generated_text", "score"], rows, answers, ("generated_text", "score"))
 
     def _generated(self, rows: Sequence[PromptAnswer]) -> list[dict[str, Any]]:
-        """Return the answer to each prompt."""
+        """Generate an answer to each prompt."""
         runner = self.runner
         settings = TextSettings(records=runner.settings.records)
         model = PretrainedModel(
@@ -99,7 +100,7 @@ class MaskedDiffusionEvaluator(Evaluator):
         return [answers[0] for answers in TextGeneration(model)(prompts, truncation=True)]
 
     def _region(self) -> AnswerRegion:
-        """Return the generated region for answers, with one end-of-text token behind each."""
+        """Return the settings of answer regions for evaluation, with one end-of-text token behind each answer."""
         known = self.runner.settings.records.get("generated")
         length = known.length if known is not None else _LENGTH
         room = self.runner.max_length - self.runner.tokenizer.layout.num_special(True) - 1

@@ -12,7 +12,7 @@ from bert_jax.tasks.masked_diffusion.data import encode_prompts
 from bert_jax.tasks.masked_diffusion.unmasking import Filled, Unmasking, UnmaskingOrder
 from bert_jax.tasks.masked_diffusion.writing import OnPass, RegionRow, WritingPipeline
 
-_LONGEST = 64  # tokens of an answer, for models that do not say how long theirs are
+_LONGEST = 64  # maximum number of tokens in an answer, for models that do not record it
 
 
 class TextGeneration(WritingPipeline):
@@ -42,10 +42,10 @@ class TextGeneration(WritingPipeline):
 
         Args:
             prompts: a prompt, or a list of prompts: texts, or conversations as lists of `{"role": ..., "content":
-                ...}`. An empty text is no prompt.
-            max_new_tokens: most tokens of an answer, end of text included; 0 = as in the model's training, else 64.
-                Tokens beyond the model's positions are generated in windows, behind as much of the text as fits.
-            steps: number of forward passes, of each window; 0 = half of its tokens, at least one for each block.
+                ...}`. An empty text means no prompt.
+            max_new_tokens: maximum number of tokens in an answer, end of text included; 0 = as in the model's training,
+                else 64. Answers beyond the model's positions are generated in windows, each after as much text as fits.
+            steps: number of forward passes per window; 0 = half of its tokens, at least one for each block.
             order: see `bert_jax.tasks.masked_diffusion.unmasking.Unmasking`.
             temperature: see `Unmasking`.
             top_k: see `Unmasking`.
@@ -54,23 +54,23 @@ class TextGeneration(WritingPipeline):
                 of the passes. 0 = all tokens are one block.
             remasking: see `Unmasking`.
             num_return_sequences: number of answers to each prompt.
-            seed: seed of the random numbers; those of an answer do not depend on the other prompts' texts.
-            length: `free` = the model ends an answer by its end-of-text token; a number = answers of this number of
-                tokens; `sampled` = of a number that is drawn from the answers of its training; `auto` = sampled for a
+            seed: seed of the random numbers; those of an answer do not depend on the texts of other prompts.
+            length: `free` = the model ends an answer by its end-of-text token; a number = answers have this number of
+                tokens; `sampled` = their lengths are drawn from those of the training answers; `auto` = sampled for a
                 model that was trained with `answer_fill=none`, else free.
-            min_new_tokens: fewest tokens of an answer, end of text excluded.
+            min_new_tokens: minimum number of tokens in an answer, end of text excluded.
             prefix: the beginning of each answer.
             forbidden: words, one token each, that are not generated.
             truncation: whether to cut prompts that leave no room for an answer; otherwise they are an error.
-            on_pass: called after each forward pass with the texts of a batch so far, where `_` is a token to come.
+            on_pass: called after each forward pass with a batch's texts so far; `_` marks a token not yet generated.
 
         Returns:
             For each prompt a list of dicts, one for each answer: `generated_text`, `num_tokens` (end of text excluded)
-            and `score`, the mean log-probability of the generated tokens in the passes that kept them. For one prompt,
-            its list.
+            and `score`, the mean log-probability of the generated tokens in the passes that kept them. For a single
+            prompt, only its list.
 
         Raises:
-            InputError: a prompt has another form or is too long, or an option is out of its range.
+            InputError: a prompt is malformed or too long, or an option is out of its range.
         """
         single = isinstance(prompts, str)
         dialogues = [_messages(i, prompt) for i, prompt in enumerate([prompts] if single else as_list(prompts))]
@@ -101,7 +101,7 @@ class TextGeneration(WritingPipeline):
     def _drafts(
         self, count: int, length: str | int, longest: int, least: int, prefix: str, seed: int
     ) -> list["_Draft"]:
-        """Return the answers before anything is generated."""
+        """Return the drafts of `count` answers before generation."""
         known = self.model.settings.records.get("generated")
         if length == "auto":
             length = "sampled" if known is not None and known.fill == "none" else "free"
@@ -114,7 +114,7 @@ class TextGeneration(WritingPipeline):
         elif length == "sampled":
             if known is None:
                 raise InputError(
-                    "length: expected a model that says how long its answers are, found none; give a number"
+                    "length: expected a model that records the lengths of its answers, found none; give a number"
                 )
             shares = np.array(known.lengths) / sum(known.lengths)
             totals = np.minimum(np.random.default_rng(seed).choice(len(shares), count, p=shares), total)
@@ -126,7 +126,7 @@ class TextGeneration(WritingPipeline):
         return [_Draft([*begin], [], int(each), exact, least) for each in totals]
 
     def _window(self, longest: int, block_length: int) -> int:
-        """Return the number of tokens that are generated together: all of an answer, if they fit."""
+        """Return the number of tokens to generate in one window: the whole answer if it fits."""
         positions = self.model.config.max_position_embeddings
         if longest + self.tokenizer.layout.num_special(True) <= positions:
             return longest
@@ -162,10 +162,10 @@ class _Draft:
 
     Attributes:
         tokens: the tokens so far, without end of text.
-        log_probabilities: of the generated tokens.
-        total: most tokens, end of text included.
-        exact: whether the answer has `total` tokens.
-        least: fewest tokens, end of text excluded.
+        log_probabilities: those of the generated tokens.
+        total: maximum number of tokens, end of text included.
+        exact: whether the answer must have `total` tokens.
+        least: minimum number of tokens, end of text excluded.
         complete: whether nothing more is generated.
     """
 
@@ -177,7 +177,7 @@ class _Draft:
     complete: bool = False
 
     def extend(self, filled: Filled, end: int) -> None:
-        """Add a generated region up to the end of text."""
+        """Add a generated region up to its first end-of-text token."""
         ends = np.flatnonzero(filled.tokens == end)
         kept = int(ends[0]) if len(ends) else len(filled.tokens)
         self.tokens += filled.tokens[:kept].tolist()

@@ -1,4 +1,4 @@
-"""The pipeline fill-in: the tokens behind all masks of a text, generated together."""
+"""The pipeline fill-in, which generates the tokens for all masks of a text together."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from bert_jax.tasks.masked_diffusion.writing import OnPass, RegionRow, WritingPi
 
 
 class FillIn(WritingPipeline):
-    """Generation of the tokens behind all masks of a text together, with any masked LM."""
+    """Joint generation of the tokens for all masks of a text, with any masked LM."""
 
     def __call__(
         self,
@@ -40,14 +40,14 @@ class FillIn(WritingPipeline):
             top_p: see `Unmasking`.
             remasking: see `Unmasking`.
             seed: seed of the random numbers.
-            gap_lengths: numbers of tokens to try for every gap, that is, for mask tokens that follow one another; the
-                text with the best score is returned. () = the number of mask tokens.
+            gap_lengths: numbers of tokens to try for every gap, that is, every run of mask tokens; the text with the
+                best score is returned. () = as many tokens as the gap has mask tokens.
             forbidden: words, one token each, that are not generated.
-            on_pass: called after each forward pass with the texts of a batch so far, where `_` is a token to come.
+            on_pass: called after each forward pass with a batch's texts so far; `_` marks a token not yet generated.
 
         Returns:
             A dict of `sequence` (the text), `tokens` (those filled in) and `score`, their mean log-probability in the
-            passes that kept them; for a list of texts, a list.
+            passes that kept them; for a list of texts, a list of dicts.
 
         Raises:
             InputError: a text has no mask or is too long, or an option is out of its range.

@@ -1,4 +1,4 @@
-"""Masked-diffusion pretraining on prepared data: a masked LM at every mask rate (`task.py`)."""
+"""Masked-diffusion pretraining on prepared data: a masked LM is trained at every mask rate (`task.py`)."""
 
 from bert_jax.errors import InputError
 from bert_jax.jobs.base import Job
@@ -16,6 +16,6 @@ def build(recipe: Recipe) -> Job:
     if data.objective != "mlm":
         raise InputError(
             f"config.data: expected data prepared with --objective mlm, found {data.objective}: masked diffusion "
-            "has no labels of pairs"
+            "has no loss for sentence pairs"
         )
     return pretraining_job(recipe, data, HEAD, lambda model, source: MaskedDiffusionTask(model))

@@ -21,22 +21,22 @@ NOISE_WEIGHTING = Key("bound", "weights of masked tokens: bound = the loss is th
 KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {
     "data.text_column": text_column("", "column of the prompt, which is never masked; empty = no prompt"),
     "data.answer_column": column("", "column of the answer, the text to generate"),
-    "data.messages_column": column("", "instead of both, in JSON: column of conversations, lists of role and content; "
-                                   "messages of the assistant are answers"),
+    "data.messages_column": column("", "instead of prompt and answer, in JSON: column of conversations, lists of role "
+                                   "and content; messages of the assistant are answers"),
     "data.has_header": HAS_HEADER,
     "data.max_seq_length": max_seq_length(256, "maximum number of tokens in a row; longer prompts are cut, "
                                           "conversations at their beginning", least=8),
     "data.answer_length": Key(64, "maximum number of tokens in an answer, end-of-text tokens included; longer answers "
                               "are cut", least=2),
-    "data.answer_fill": Key("random", "end-of-text tokens behind an answer: full = up to answer_length tokens; "
-                            "random = up to a random number; none = one", ANSWER_FILLS),
+    "data.answer_fill": Key("random", "end-of-text tokens behind an answer: full = fill it up to answer_length tokens; "
+                            "random = up to a random length; none = one", ANSWER_FILLS),
     "data.noise_schedule": NOISE_SCHEDULE,
     "data.noise_weighting": NOISE_WEIGHTING,
     "data.packing": PACKING,
 }  # fmt: skip
 
 RECIPE = TaskRecipe(
-    "masked diffusion: generating answers to prompts, or texts",
+    "masked diffusion: generate answers to prompts, or texts without prompts",
     build="bert_jax.tasks.masked_diffusion.task.build",
     keys=KEYS,
     defaults=fine_tuning(batch_size=32, epochs=10.0, learning_rate=1e-4),

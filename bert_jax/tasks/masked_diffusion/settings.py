@@ -12,9 +12,9 @@ class Generated:
     """The length of the answers on which a model of masked diffusion was trained.
 
     Attributes:
-        length: the most tokens of an answer, with the end-of-text tokens behind it.
+        length: maximum number of tokens in an answer, including the end-of-text tokens behind it.
         fill: one of `bert_jax.tasks.masked_diffusion.data.ANSWER_FILLS`.
-        lengths: at index n, the number of answers with n tokens, one end-of-text token included.
+        lengths: at index n, the number of answers with n tokens, including one end-of-text token.
     """
 
     length: int
@@ -23,7 +23,7 @@ class Generated:
 
 
 def generated_of(value: Any, path: storage.Path) -> Generated:
-    """Return the record of a file as an object. Raises InputError when it is invalid."""
+    """Parse the record `generated` of a file. Raises InputError when it is invalid."""
     match value:
         case {"length": int(length), "fill": str(fill), "lengths": list(lengths)} if length > 1:
             if all(isinstance(count, int) and count >= 0 for count in lengths):

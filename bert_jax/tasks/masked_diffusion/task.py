@@ -1,4 +1,4 @@
-"""Masked diffusion: a masked LM that generates, trained at every mask rate on answers to prompts, or on texts.
+"""Masked diffusion: train a masked LM at every mask rate to generate answers to prompts, or texts.
 
 Sahoo et al. 2024 (arXiv:2406.07524) and Nie et al. 2025 (arXiv:2502.09992, section 2.3): prompts are never masked. The
 noise is that of `bert_jax.data.diffusion`.
@@ -42,7 +42,7 @@ _METRICS = {"diffusion_loss": ("loss", "targets"), "masked_accuracy": ("correct"
 
 @dataclasses.dataclass(frozen=True)
 class MaskedDiffusionTask:
-    """Masked diffusion; the loss is the bound of the negative log-likelihood of a target token, in nats.
+    """Masked diffusion; the loss is an upper bound of the negative log-likelihood per target token, in nats.
 
     Attributes:
         model: a Bert with head `masked_lm`.
@@ -103,7 +103,7 @@ def build(recipe: Recipe) -> Job:
     region = AnswerRegion(data.answer_length, data.answer_fill, recipe.seed)
     rows: list[PromptAnswer] = list(_read(recipe, data.train, columns))
     lines, groups = np.unique([row.line for row in rows], return_inverse=True)
-    together = groups if len(lines) < len(rows) else None  # the answers of a conversation
+    together = groups if len(lines) < len(rows) else None  # keep a conversation's answers together
     rows, held = fine_tuning.hold_out(recipe, rows, groups=together)
     if data.dev:
         held = list(_read(recipe, data.dev, columns))
@@ -117,7 +117,7 @@ def build(recipe: Recipe) -> Job:
     metadata = TrainingMetadata(columns, records={"generated": generated})
     job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata)
     noise = Noise(tokenizer.mask_id, data.noise_schedule, data.noise_weighting)
-    slots = data.packing or data.answer_length  # the most target tokens of a row
+    slots = data.packing or data.answer_length  # maximum number of target tokens in a row
     source = NoisyBatches(job.train_source, noise, slots, recipe.seed)  # type: ignore[arg-type]
     return dataclasses.replace(job, train_source=source)
 
@@ -131,7 +131,7 @@ def diffusion_columns(recipe: Recipe) -> Columns:
     """Return the columns that a recipe of masked diffusion names.
 
     Raises:
-        InputError: it names both conversations and prompts, or neither answers nor conversations.
+        InputError: the recipe names both conversations and prompts, or neither answers nor conversations.
     """
     data = recipe.data
     if data.messages_column and (data.text_column or data.answer_column):
@@ -147,7 +147,7 @@ def diffusion_columns(recipe: Recipe) -> Columns:
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return a prompt with its answer, or a conversation."""
+    """Return one row: a prompt with its answer, or a conversation."""
     if not recipe.data.messages_column:
         recipe.data.answer_column = recipe.data.answer_column or "answer"
     columns = diffusion_columns(recipe)

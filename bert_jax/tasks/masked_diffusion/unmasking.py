@@ -31,13 +31,13 @@ class Unmasking:
 
     Attributes:
         order: which predicted tokens a pass keeps: those of the highest probability (`confidence`), of the lowest
-            entropy, of the largest margin between the two likeliest tokens, `random` ones, or the leftmost.
-        temperature: temperature of the distribution from which tokens are drawn; 0 = always the likeliest token.
-        top_k: draw among this number of likeliest tokens; 0 = all.
-        top_p: draw among the likeliest tokens that have this probability together.
+            entropy, of the largest margin between the two most likely tokens, `random` ones, or the leftmost.
+        temperature: temperature of the distribution from which tokens are drawn; 0 = always the most likely token.
+        top_k: draw from this number of most likely tokens; 0 = all.
+        top_p: draw from the most likely tokens whose probabilities add up to this.
         block_length: tokens of a block; blocks are filled from left to right, each with its share of the passes.
             0 = the whole region is one block.
-        remasking: the share of the kept tokens of a block, the least probable ones, that each pass but the last masks
+        remasking: the share of a block's kept tokens, the least probable ones, that each pass except the last masks
             again (Wang et al. 2025, arXiv:2503.00307).
 
     Raises:
@@ -65,7 +65,7 @@ class Unmasking:
                 raise InputError(f"{name}: expected {expected}, found {getattr(self, name)}")
 
 
-_NOTHING = (0, 0, 1)  # the plan of a complete row for one pass
+_NOTHING = (0, 0, 1)  # a pass over a complete row, which changes nothing
 
 
 class Canvas(NamedTuple):
@@ -75,8 +75,8 @@ class Canvas(NamedTuple):
         inputs: `input_ids`, `attention_mask` and `token_type_ids`, int32 `[B, S]`.
         region: int32 `[B, R]`, the positions of the region in ascending order, S for padding.
         open: bool `[B, R]`, whether the token of each position is to be generated.
-        barred: bool `[B, R]`, whether the end-of-text token may not be generated at each position.
-        seeds: uint32 `[B, 3]`, the numbers that determine the random numbers of each row.
+        barred: bool `[B, R]`, whether the end-of-text token is forbidden at each position.
+        seeds: uint32 `[B, 3]`, three seeds of each row's random numbers.
     """
 
     inputs: dict[str, np.ndarray]
@@ -91,7 +91,7 @@ class Filled(NamedTuple):
 
     Attributes:
         tokens: int32 `[B, R]`, the tokens of the region; the mask token where a token is not yet generated.
-        log_probabilities: float32 `[B, R]`, of each generated token in the pass that kept it; 0 elsewhere.
+        log_probabilities: float32 `[B, R]`, that of each generated token in the pass that kept it; 0 elsewhere.
     """
 
     tokens: np.ndarray
@@ -118,9 +118,9 @@ def fill_canvas(
         options: how tokens are chosen.
         steps: number of forward passes; 0 = half of the tokens of each region, at least one for each block.
         mask_id: id of the mask token.
-        end_id: id of the end-of-text token, which `canvas.barred` concerns.
+        end_id: id of the end-of-text token, which `canvas.barred` forbids at some positions.
         banned: bool `[V]`, tokens that are never generated.
-        on_pass: called after each pass with what is generated so far.
+        on_pass: called after each pass with the tokens generated so far.
 
     Raises:
         InputError: there are fewer passes than blocks.
@@ -150,7 +150,7 @@ def fill_canvas(
 
 
 def _plan(size: int, steps: int, block_length: int) -> list[tuple[int, int, int]]:
-    """Return the passes of a region of `size` tokens: start and end of the block, and the passes left for it."""
+    """Return the passes over a region of `size` tokens: start and end of the block, and the passes left for it."""
     length = block_length or size
     starts = range(0, size, length) if size else ()
     steps = steps or max(-(-size // 2), len(starts))
@@ -221,7 +221,7 @@ def _unmask(
 
 
 def _key(number: jax.Array, seeds: jax.Array) -> jax.Array:
-    """Return the key of a row in pass `number`."""
+    """Return a row's random key in pass `number`."""
     key = jax.random.key(seeds[0])
     for data in (seeds[1], seeds[2], number):
         key = jax.random.fold_in(key, data)
@@ -237,7 +237,7 @@ def _draw(logits: jax.Array, keys: jax.Array, options: Unmasking) -> jax.Array:
 
 
 def _priority(log_probabilities: jax.Array, chosen: jax.Array, keys: jax.Array, order: str) -> jax.Array:
-    """Return float32 `[B, R]`; predicted tokens are kept in descending order of it."""
+    """Return the priority of each predicted token, float32 `[B, R]`; the highest are kept."""
     match order:
         case "entropy":
             finite = jnp.where(jnp.isfinite(log_probabilities), log_probabilities, 0.0)
@@ -254,5 +254,5 @@ def _priority(log_probabilities: jax.Array, chosen: jax.Array, keys: jax.Array, 
 
 
 def _rank(values: jax.Array) -> jax.Array:
-    """Return the rank of each value in its row `[B, R]`, from 0 for the least; the leftmost of equal values first."""
+    """Return the rank of each value in its row, `[B, R]`, from 0 for the least; equal values rank left to right."""
     return jnp.argsort(jnp.argsort(values, axis=1, stable=True), axis=1)

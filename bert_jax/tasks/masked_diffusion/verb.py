@@ -13,7 +13,7 @@ from bert_jax.cli.signatures import ParameterFlags
 from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.errors import InputError
 
-_PROMPTS_AT_ONCE = 256  # prompts that one call of a pipeline takes
+_PROMPTS_AT_ONCE = 256  # prompts per call of a pipeline
 _CALL = "bert_jax.tasks.masked_diffusion.generation.TextGeneration.__call__"
 _PASSES = ParameterFlags(_CALL, "steps", "seed")
 _UNMASKING = ParameterFlags(
@@ -35,7 +35,7 @@ def add_verbs(verbs: Verbs) -> None:
         run_generate,
         "write answers to prompts, or fill in the masks of texts",
         "Needs a model trained by masked diffusion (the recipes masked_diffusion and diffusion_base); --fill works "
-        "with any masked LM. For an empty prompt, the model writes a text without one.",
+        "with any masked LM. With an empty prompt, the model writes a text of its own.",
         """bert-jax generate runs/write/model "translate: the cat sleeps" --steps 8
            bert-jax generate runs/base/model "" --samples 5 --temperature 0.9 --top-p 0.95 --seed 1
            bert-jax generate runs/base/model "She [MASK] [MASK] [MASK] the door." --fill --live
@@ -45,15 +45,16 @@ def add_verbs(verbs: Verbs) -> None:
     add("--fill", action="store_true", help="fill in the mask tokens of the texts instead of writing answers")
     _PASSES.declare(parser)
     _UNMASKING.declare(parser)
-    add("--forbid", action="append", default=[], metavar="WORD", help="a word, of one token, not to write; repeatable")
+    add("--forbid", action="append", default=[], metavar="WORD",
+        help="a word of one token that must not be generated; repeatable")  # fmt: skip
     add("--gap-lengths", metavar="N,N",
         help="with --fill, numbers of tokens to try for each gap; the text with the best score is printed")  # fmt: skip
-    add("--live", action="store_true", help="show the texts after each forward pass, where _ is a token to come")
+    add("--live", action="store_true", help="show the texts after each forward pass; _ marks a token not yet generated")
     answers = parser.add_argument_group("answers (without --fill)")
     _ANSWERS.declare(answers)
     answers.add_argument("--length", metavar="LENGTH",
-        help="free = the model ends an answer; a number of tokens; sampled = as in the model's training (default: "
-        "as the model was trained)")  # fmt: skip
+        help="free = the model ends each answer; a number of tokens; sampled = drawn from training lengths "
+        "(default: as the model was trained)")  # fmt: skip
     shards.add_answer_files(parser)
     add_text_flags(parser, "prompt")
 
@@ -70,7 +71,7 @@ def _generate(args: argparse.Namespace) -> None:
 
     def predict(pipe: Any, prompts: list[str]) -> Any:
         with _live(args.live) as on_pass:
-            # Another seed for each call, since the random numbers of a prompt depend on its place in the call.
+            # Each call gets its own seed, since the random numbers of a prompt depend on its position in the call.
             return pipe(prompts, on_pass=on_pass, **options | {"seed": args.seed + args.counted})
 
     task = "fill-in" if args.fill else "text-generation"
@@ -84,7 +85,7 @@ def _generate(args: argparse.Namespace) -> None:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the pipeline. Raises InputError where one is for the other pipeline."""
+    """Return the options of the pipeline. Raises InputError when a flag belongs to the other pipeline."""
     options = _PASSES.values(args) | _UNMASKING.values(args) | {"forbidden": tuple(args.forbid)}
     if args.fill:
         for flag in (*_ANSWERS.flags_set(args), *(["--length"] if args.length is not None else [])):
@@ -106,7 +107,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _live(shown: bool) -> Iterator[Any]:
-    """Yield a function that shows texts on stderr, or None."""
+    """Yield a function that shows texts on stderr, or None without `shown`."""
     if not shown:
         yield None
         return

@@ -1,4 +1,4 @@
-"""The base class of the pipelines that write: it generates the masked tokens of rows by unmasking."""
+"""The base class of the pipelines that generate text: it fills in the masked tokens of rows by iterative unmasking."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -13,18 +13,18 @@ from bert_jax.inference.padded_lengths import rounded_length
 from bert_jax.tasks.masked_diffusion.data import end_of_text
 from bert_jax.tasks.masked_diffusion.unmasking import Canvas, Filled, Unmasking, fill_canvas
 
-_LOGITS = {"cpu": 1 << 25}  # logits of a forward pass: 128 MiB of float32
+_LOGITS = {"cpu": 1 << 25}  # maximum number of logits in a forward pass: 128 MiB of float32
 _LOGITS_ELSEWHERE = 1 << 28
 OnPass = Callable[[list[str]], None]  # called after each forward pass with the texts so far
 
 
 class RegionRow(NamedTuple):
-    """A row to be generated: its number, and the tokens before, in and after its region.
+    """A row whose masked region is to be generated.
 
     Attributes:
-        text: the number of its text in the call.
-        number: the number by which its random numbers differ from those of other rows.
-        offset: the number of tokens generated before, by which they differ from those of earlier windows.
+        text: the number of the row's text in the call.
+        number: a number that makes the row's random numbers differ from those of other rows.
+        offset: the number of tokens generated earlier, which makes its random numbers differ from other windows'.
         before: tokens before the region.
         region: tokens of the region; mask tokens are generated.
         after: tokens after the region.
@@ -49,7 +49,7 @@ class WritingPipeline(Pipeline):
 
     def __init__(self, model: PretrainedModel, *args: Any, **options: Any):
         super().__init__(model, *args, **options)
-        # The model must not write special tokens, except for the one that ends a text, or unused pieces.
+        # The model must write neither unused pieces nor special tokens, except for the one that ends a text.
         self._end = end_of_text(self.tokenizer.layout)
         banned = np.zeros(self.tokenizer.vocab_size, bool)
         banned[[i for i in self.tokenizer.special_ids if i != self._end]] = True
@@ -77,7 +77,7 @@ class WritingPipeline(Pipeline):
                 size = self.batch_size or min(most, self._rows(length))
             for start in range(0, len(numbers), size):
                 part = numbers[start : start + size]
-                # Empty rows keep the shape, so that each is compiled once.
+                # Batches are filled up with empty rows, so that each shape is compiled once.
                 count = size if self.batch_invariant else min(size, len(numbers))
                 count = -(-count // self.model.parts) * self.model.parts
                 canvas = self._canvas([rows[i] for i in part], count, length, width, seed)
@@ -95,7 +95,7 @@ class WritingPipeline(Pipeline):
         return _LOGITS.get(self.model.compute.target, _LOGITS_ELSEWHERE)
 
     def _chunks(self, rows: Sequence[RegionRow]) -> Iterator[tuple[list[int], int, int]]:
-        """Yield rows of the same padded length and width of the region, the longest first."""
+        """Yield (row numbers, padded length, region width) for each shape of rows, the longest first."""
         limit = self.model.config.max_position_embeddings
         by_shape: dict[tuple[int, int], list[int]] = {}
         for i, row in enumerate(rows):
@@ -108,7 +108,7 @@ class WritingPipeline(Pipeline):
             yield numbers, length, width
 
     def _canvas(self, rows: Sequence[RegionRow], count: int, length: int, width: int, seed: int) -> Canvas:
-        """Return the canvas of rows, with `count` rows of `length` tokens and `width` tokens in their regions."""
+        """Return a canvas for `rows`: `count` rows of `length` tokens, with regions of `width` tokens."""
         ids = np.full((count, length), self.tokenizer.pad_id, np.int32)
         mask, types = np.zeros((count, length), np.int32), np.zeros((count, length), np.int32)
         region = np.full((count, width), length, np.int32)
@@ -134,7 +134,7 @@ class WritingPipeline(Pipeline):
         on_pass([self._written(tokens, marked=True) for tokens in regions])
 
     def _written(self, tokens: np.ndarray, marked: bool = False) -> str:
-        """Return the text of generated tokens, up to the end of text; with `marked` a mark for each mask token."""
+        """Return the text of generated tokens, up to the end of text; with `marked`, `_` for each mask token."""
         ends = np.flatnonzero(tokens == self._end)
         kept = tokens[: ends[0]] if len(ends) else tokens
         if not marked:
@@ -143,7 +143,7 @@ class WritingPipeline(Pipeline):
         return self.tokenizer.decode(kept.tolist(), skip_special_tokens=False).replace(mask, "_")
 
     def _tokens(self, option: str, words: Sequence[str]) -> list[int]:
-        """Return the ids of words that are one token each, at the beginning of a text or behind a space."""
+        """Return the token ids of words of one token each, both at the beginning of a text and after a space."""
         all_ids = []
         for word in [words] if isinstance(words, str) else words:
             check_option(option, word)

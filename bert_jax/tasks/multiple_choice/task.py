@@ -143,11 +143,11 @@ def read_answered(spec: str, columns: Columns, bad: InvalidRows | None = None) -
     """Read the rows of a table with labels.
 
     Args:
-        spec, columns: as for `read_questions`.
+        spec, columns: as for `read_choice_questions`.
         bad: treatment of invalid rows; None means that they are an error.
 
     Raises:
-        InputError: as for `read_questions`, or the label of a row is no choice.
+        InputError: as for `read_choice_questions`, or the label of a row is no choice.
     """
     bad = bad or InvalidRows(table_name(spec))
 
@@ -165,7 +165,7 @@ def encode_questions(tokenizer: Tokenizer, rows: Sequence[ChoiceQuestion], max_l
 
 
 def _label(where: str, row: ChoiceQuestion) -> int:
-    """Return the label of a row as a number; it may be a number from 0 or a letter from A. Raises InvalidRow."""
+    """Convert the label of a row, a number from 0 or a letter from A, to a number. Raises InvalidRow."""
     label, count = (row.label or "").strip(), len(row.choices)
     is_letter = len(label) == 1 and "A" <= label <= "Z"
     is_number = label.isascii() and label.isdigit() and len(label) < 10
@@ -195,7 +195,7 @@ def build(recipe: Recipe) -> Job:
     for groups in filter(None, (train, dev)):
         rows = groups.sequences
         separators = np.flatnonzero(rows.tokens == tokenizer.sep_id)
-        first = separators[np.searchsorted(separators, rows.starts[:-1])]  # another separator follows it
+        first = separators[np.searchsorted(separators, rows.starts[:-1])]  # before the choice; another ends the row
         setup.check_room(config, int((rows.starts[1:] - first - 2).max()), "the longest choice")
     model = Bert(config.replace(pooler=True), HEAD, setup.compute(recipe))
     return fine_tuning.build_job(
@@ -204,7 +204,7 @@ def build(recipe: Recipe) -> Job:
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return a row with a choice for each column, or a list of four."""
+    """Return a row with one choice per column, or with a list of four choices."""
     data = recipe.data
     columns = columns_of(data.context_column, data.question_column, data.choice_columns, data.label_column)
     lists = {columns.texts: [WORD] * _CHOICES} if columns.texts else {}

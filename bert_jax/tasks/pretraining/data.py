@@ -1,4 +1,4 @@
-"""Open the prepared data of a pretraining recipe, by stages."""
+"""Open the prepared data of each stage of a pretraining recipe."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ class PretrainingData:
         recipe: the resolved recipe.
         directories: the directories of each stage; a mixture has several. () for synthetic rows.
         objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`).
-        tokenizer: the tokenizer of the recipe, else of the data.
+        tokenizer: the recipe's tokenizer, or that of the data.
     """
 
     recipe: recipes.Recipe
@@ -51,7 +51,7 @@ class PretrainingData:
         return cls(recipe, directories, objective, tokenizer)
 
     def fingerprint(self, config: BertConfig) -> dict[str, Any]:
-        """Return what a resumed run compares (`Job.data`)."""
+        """Return the fingerprints of the data, for `Job.data`."""
         return fingerprints.of_prepared(self.tokenizer, config, self.directories)
 
     def train_source(self, config: BertConfig) -> StagedSource:
@@ -63,7 +63,7 @@ class PretrainingData:
             parts = [(count, RepeatedRow(row, size, self.tokenizer)) for (count, _, size), row in stages_and_rows]
             return StagedSource([(count if recipe.stages else None, source) for count, source in parts])
         for i, (count, length, batch_size) in enumerate(recipes.stages(recipe)):
-            # Each stage starts with its first example, so it needs its own seed of order and masks.
+            # Each stage starts with its first example, so its order and masks need their own seed.
             options = _masking(recipe, recipe.seed + i, config)
             sources = {
                 directory: PretrainingSource(directory, "train", length, batch_size, **options)
@@ -122,17 +122,17 @@ def num_steps(recipe: recipes.Recipe, source: StagedSource) -> int:
 
 
 def check_lengths(recipe: recipes.Recipe, config: BertConfig) -> None:
-    """Raise InputError when the sequences of a stage are longer than the model's positions."""
+    """Raise InputError when the sequences of a stage exceed the model's positions."""
     for _, length, _ in recipes.stages(recipe):
         setup.check_length(length, config, "config.stages" if recipe.stages else "config.data.sequence_length")
 
 
 def unpacked_rows(recipe: recipes.Recipe, pairs: bool = False) -> list[dict[str, Any]]:
-    """Return a row of a batch of `PreparedInstances` for each stage, of zeros and unpacked.
+    """Return one unpacked row of zeros per stage, with the arrays of a `PreparedInstances` batch.
 
     Args:
         recipe: the resolved recipe.
-        pairs: whether rows have labels of pairs.
+        pairs: whether rows have sentence-pair labels.
     """
     data, rows = recipe.data, []
     for _, length, _ in recipes.stages(recipe):

@@ -16,7 +16,7 @@ from bert_jax.modeling import Bert, Compute
 from bert_jax.tasks.pretraining.task import PretrainingTask
 from bert_jax.tokenization import Tokenizer
 
-_TEXTS = 100_000  # the most texts of a corpus from which examples are drawn
+_TEXTS = 100_000  # examples are drawn from at most this number of texts
 
 
 def examples_of_model(loaded: Loaded, data: str, count: int) -> Examples:

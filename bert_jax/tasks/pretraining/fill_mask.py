@@ -12,7 +12,7 @@ from bert_jax.inference.scoring import softmax
 
 
 class FillMask(Pipeline):
-    """Prediction of the tokens behind `[MASK]` in a text."""
+    """Prediction of the token for each `[MASK]` in a text."""
 
     head = "masked_lm"
 
@@ -27,9 +27,9 @@ class FillMask(Pipeline):
             targets: tokens to choose from; None means the whole vocabulary.
 
         Returns:
-            For one mask a list, the most likely first, of dicts of `score` (probability), `token` (id), `token_str` and
+            For one mask a list of dicts, the most likely first: `score` (probability), `token` (id), `token_str` and
             `sequence` (the text with the token filled in); for a text with several masks, a list of such lists; for a
-            list of texts, a list.
+            list of texts, a list of results.
 
         Raises:
             InputError: a text has no mask or is too long, or a target is not one token.

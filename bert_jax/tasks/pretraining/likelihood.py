@@ -1,4 +1,4 @@
-"""The pseudo-log-likelihood pipeline: scores of sentences by a masked language model.
+"""The pseudo-log-likelihood pipeline, which scores sentences with a masked language model.
 
 Salazar et al. 2020 (arXiv:1910.14659), section 2: each token of a text is masked in turn, and the log probabilities of
 the true tokens are summed.
@@ -33,14 +33,14 @@ class PseudoLogLikelihood(Pipeline):
         Special tokens are neither masked nor counted. A text of n tokens takes n rows; the rows of all texts are
         batched by length together.
 
-        A masked token sees all others (Salazar et al.), or not the later tokens of its own word (Kauf and Ivanova 2023,
-        arXiv:2305.10588), so that a rare word of several tokens is not scored too high. Each punctuation mark is a
-        word.
+        A masked token sees all others (Salazar et al.), or all except the later tokens of its own word (Kauf and
+        Ivanova 2023, arXiv:2305.10588), so that a rare word of several tokens is not scored too high. Each punctuation
+        mark is a word.
 
         Args:
             texts: one text or a list of texts.
             within_word: tokens of its own word that a masked token sees: `all` others, or those to its left.
-            tokens: whether to give the score of each token too.
+            tokens: whether to return the score of each token too.
 
         Returns:
             For one text a dict of `score` (the sum of natural logarithms), `num_tokens` and `pseudo_perplexity`
@@ -48,7 +48,7 @@ class PseudoLogLikelihood(Pipeline):
             of `word` (the token), `token` (its id), `score`, `start` and `end` (its characters).
 
         Raises:
-            InputError: an item is no text, has no token or more than the model has positions for, or the value of
+            InputError: an item is not a text, has no tokens or exceeds the model's positions, or the value of
                 `within_word` is not known.
         """
         if within_word not in WITHIN_WORD:
@@ -60,7 +60,7 @@ class PseudoLogLikelihood(Pipeline):
         return answers[0] if isinstance(texts, str) else answers
 
     def _chunks(self, texts: list[str]) -> Iterator[list[tuple[str, Encoded, np.ndarray]]]:
-        """Yield texts with their tokens and the numbers of those that are scored, up to TEXT_WINDOW rows at a time."""
+        """Yield chunks of up to TEXT_WINDOW rows: texts, their tokens, and the indices of the tokens to score."""
         chunk: list[tuple[str, Encoded, np.ndarray]] = []
         rows, room = 0, self.model.config.max_position_embeddings
         special = set(self.tokenizer.special_ids)
@@ -86,7 +86,7 @@ class PseudoLogLikelihood(Pipeline):
     def _answers(
         self, chunk: list[tuple[str, Encoded, np.ndarray]], left_to_right: bool, tokens: bool
     ) -> Iterator[dict[str, Any]]:
-        """Yield the answer for each text of a chunk, whose rows are computed together."""
+        """Yield the result of each text of a chunk; the rows of the chunk are computed together."""
         copies = [self._masked_copies(*item, left_to_right) for item in chunk]
         sizes = [len(ids) for ids in copies]
         lengths = np.repeat([ids.shape[1] for ids in copies], sizes)
@@ -154,7 +154,7 @@ def _is_mark(text: str) -> bool:
 def _log_probabilities(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Return the log probability of one token of each row of logits `[n, V]`, float64 `[n]`."""
     top = logits.max(axis=-1, keepdims=True)
-    # Only the sum is in float64: the exponentials of the whole vocabulary would take as long as a layer.
+    # Only the sum is in float64: float64 exponentials of the whole vocabulary would take as long as a layer.
     total = np.log(np.exp(logits - top).sum(axis=-1, dtype=np.float64))
     log_probabilities: np.ndarray = logits[np.arange(len(ids)), ids].astype(np.float64) - top[:, 0] - total
     return log_probabilities

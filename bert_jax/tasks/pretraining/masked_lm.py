@@ -8,7 +8,7 @@ from bert_jax.data.batches import Batch
 
 
 def masked_lm_sums(out: Any, batch: Batch, majority_id: int) -> dict[str, jax.Array]:
-    """Return sums over the masked tokens of each row [B]: loss, correct, most frequent token, and count.
+    """Return sums over the masked tokens of each row [B]: losses, correct predictions, most frequent labels, and count.
 
     Args:
         out: an output with `masked_lm_losses` and `masked_lm_correct`, `[B, P]`.

@@ -9,7 +9,7 @@ from bert_jax.errors import InputError
 from bert_jax.recipes.base import CONTENT, EVALUATIONS, LENGTH, Key, ModelUse, TaskRecipe
 
 MASK_UNITS = ("token", "word", "span")
-_MOST_MIXED = 1000  # most directories of a mixture
+_MOST_MIXED = 1000  # maximum number of directories in a mixture
 
 KEYS = {
     "stages": Key((), "((num_steps, sequence_length, global_batch_size), ...): stages that run in turn under one "
@@ -24,25 +24,26 @@ KEYS = {
                                 "() = see mixture_epochs",
                                 may_change="the mixture of stages that have not begun; the others must stay as they "
                                            "were"),
-    "data.mixture_epochs": Key((), "passes over each directory of data.mixture in an epoch, as weights; () = see "
+    "data.mixture_epochs": Key((), "number of passes over each directory of data.mixture in an epoch; () = see "
                                "mixture_temperature"),
-    "data.mixture_temperature": Key(1.0, "without weights and epochs, a directory has the weight rows ** (1 / "
-                                    "mixture_temperature)", above=0),
+    "data.mixture_temperature": Key(1.0, "without mixture_weights and mixture_epochs, the weight of a directory is "
+                                    "rows ** (1 / mixture_temperature)", above=0),
     "data.sequence_length": Key(128, "tokens in a sequence; below the prepared length, pairs are cut; above it, an "
                                 "error", least=8,
                                 synonyms="max_length max_len max_seq_len seq_length seq_len max_seq_length maxlen"),
     "data.mask_prob": Key(0.15, "fraction of tokens that are masked, that is, to be predicted", above=0, below=1,
                           synonyms="mlm_probability masked_lm_prob masking_prob mask_ratio mask_rate mlm_prob"),
-    "data.max_predictions": Key(0, "most masked tokens in a sequence; 0 = mask_prob * sequence_length", least=0,
+    "data.max_predictions": Key(0, "maximum number of masked tokens in a sequence; 0 = mask_prob * "
+                                "sequence_length", least=0,
                                 synonyms="max_predictions_per_seq max_predictions_per_sequence"),
     "data.mask_unit": Key("token", "unit of masking: a token, a whole word or a span of words", MASK_UNITS,
                           synonyms="whole_word_masking wwm do_whole_word_mask mask_strategy"),
-    "data.mask_replace_prob": Key(0.8, "fraction of the masked tokens that [MASK] replaces", least=0,
+    "data.mask_replace_prob": Key(0.8, "fraction of the masked tokens that are replaced by [MASK]", least=0,
                                   former="data.hidden_share"),
-    "data.random_replace_prob": Key(0.1, "fraction of the masked tokens that a random token replaces; the rest keeps "
-                                    "its token", least=0, former="data.random_share"),
-    "data.static_masks": Key(0, "number of fixed masks of an example, reused in turn by the epochs; 0 = a new mask "
-                             "each epoch", least=0),
+    "data.random_replace_prob": Key(0.1, "fraction of the masked tokens that are replaced by a random token; the rest "
+                                    "stay as they are", least=0, former="data.random_share"),
+    "data.static_masks": Key(0, "number of fixed masks per example, which epochs reuse in turn; 0 = a new mask each "
+                             "epoch", least=0),
     "data.eval_batches": Key(0, "number of held-out batches in an evaluation; 0 = all", least=0,
                              may_change=EVALUATIONS),
     "data.eval_sequence_length": Key(0, "sequence length of held-out examples; 0 = that of the stage with the most "
@@ -51,7 +52,7 @@ KEYS = {
 
 
 def check(c: ConfigDict) -> None:
-    """Raise InputError when the shares of masked tokens, or the directories of a mixture, do not fit together."""
+    """Raise InputError when the fractions of masked tokens or the settings of the mixture contradict each other."""
     if "mask_replace_prob" in c.data and c.data.mask_replace_prob + c.data.random_replace_prob > 1:
         raise InputError(
             "config.data: expected mask_replace_prob + random_replace_prob of at most 1, "

@@ -1,6 +1,6 @@
-"""Masked-LM pretraining, optionally with next-sentence or sentence-order prediction, by the prepared data's objective.
+"""Masked-LM pretraining, with next-sentence or sentence-order prediction if the data is prepared for it.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; for the others see
+Devlin et al. 2018 (arXiv:1810.04805), section 3.1 and appendix A.2; for the other objectives see
 `bert_jax.data.pretraining.instances`.
 """
 
@@ -36,13 +36,13 @@ from bert_jax.tasks.pretraining.masked_lm import masked_lm_sums
 class PretrainingTask:
     """BERT's pretraining task.
 
-    The loss is the mean masked-LM cross entropy over masked tokens, plus the mean cross entropy of labels over pairs.
+    The loss is the mean cross entropy of the masked tokens, plus the mean cross entropy of the sentence-pair labels.
 
     Attributes:
         model: a Bert with head `pretraining`, or `masked_lm` for objective mlm.
         majority_id: id of the most frequent masked token in the training data; always predicting it is the baseline
             `mlm_majority_accuracy`.
-        objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`); part of the names of pair metrics.
+        objective: nsp, sop or mlm (`bert_jax.data.pretraining.instances`); the prefix of pair metrics.
     """
 
     model: Bert
@@ -159,7 +159,7 @@ def pretraining_job(
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return rows with labels of pairs, where the family has a head for them."""
+    """Return synthetic rows, with sentence-pair labels if the family has a head for them."""
     return unpacked_rows(recipe, pairs="pretraining" in setup.heads(recipe))
 
 

@@ -1,4 +1,4 @@
-"""The verbs `fill-mask` and `score`: masked tokens predicted, and sentences scored, by a masked language model."""
+"""The verbs `fill-mask` and `score`: predict masked tokens, and score sentences, with a masked language model."""
 
 import argparse
 from typing import Any
@@ -42,8 +42,8 @@ def add_verbs(verbs: Verbs) -> None:
            bert-jax score path/to/bert "a souvenir" --within-word left-to-right --tokens""",
     )
     score.add_argument("--sort", choices=(*_ORDERS, "none"),
-        help="order of the texts: the highest score first, the lowest pseudo-perplexity first, or that of the input "
-        "(default: by score; with --json and --shards none). All but none hold every text in memory")  # fmt: skip
+        help="order of the texts: score = highest first, perplexity = lowest first, none = as in the input (default: "
+        "score; with --json and --shards none). score and perplexity hold every text in memory")  # fmt: skip
     _SCORE.declare(score)
     for parser in (fill, score):
         shards.add_answer_files(parser)

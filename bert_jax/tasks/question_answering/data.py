@@ -27,8 +27,8 @@ from bert_jax.errors import InputError, did_you_mean
 
 QUESTION_FORMATS = (".json", ".jsonl", ".ndjson", ".parquet")
 _EMPTY_LIST = re.compile(r"\[\s*\]")
-_SHOWN = 60  # the most characters of a wrong answer in a message
-_OTHER_KIND = "a field of another kind"  # the reason of invalid questions
+_SHOWN = 60  # maximum number of characters of a wrong answer in a message
+_OTHER_KIND = "a field of another kind"  # a reason why questions are invalid
 
 
 class Answer(NamedTuple):
@@ -47,7 +47,7 @@ class Question:
         question, context: the texts.
         answers: the annotated answers; empty when the context has none, or when they are not known.
         is_impossible: whether the context has no answer; None in data where every question has one (version 1.1).
-        article: the number of the article of the context.
+        article: the number of the context's article.
     """
 
     id: str
@@ -64,12 +64,12 @@ def read_questions(
     """Yield the questions of a data set in order.
 
     Args:
-        spec: a file of `FORMATS`, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (split `train`)
-            with the features of TFDS's `squad`.
+        spec: a file of `QUESTION_FORMATS`, maybe compressed (`storage.COMPRESSED`), or `tfds:NAME[:SPLIT]` (by default
+            split `train`) with the features of TFDS's `squad`.
         with_answers: whether answers are read and required. Data are of version 2.0 when their questions have
             `is_impossible`, when the file's version says so, or when a row has no answers.
-        anywhere: whether an answer may be at another position of the context than it says, or not in it at all, as
-            scoring compares texts only.
+        anywhere: whether to accept answers that are not at the stated position or not in the context, as scoring
+            compares only texts.
         bad: counts invalid questions; the caller passes the yielded questions through `bad.fitting`. None: invalid
             questions are an error.
 
@@ -109,9 +109,9 @@ class _Item(NamedTuple):
     Attributes:
         where: the name of the question in messages, before its id is known.
         row: the object with `id`, `question` and `answers`.
-        context_where, context: the name in messages of the object with `context`, and that object.
-        article: the number of its article.
-        second: whether the data as a whole are of version 2.0.
+        context_where, context: the object with `context`, and its name in messages.
+        article: the number of the context's article.
+        second: whether the data set is of version 2.0.
     """
 
     where: str
@@ -166,7 +166,7 @@ def _named_rows(spec: str, bad: InvalidRows) -> Iterator[tuple[str, Any] | Inval
 
 
 def _rows(spec: str, tree: Any) -> Sequence[Any] | None:
-    """Return the rows of a JSON value with one row per question; None where it has another layout."""
+    """Return the rows of a JSON value with one row per question, or None if it has another layout."""
     if isinstance(tree, dict) and isinstance(tree.get("question"), list):
         return _transposed(spec, tree)
     if isinstance(tree, dict) and "question" in tree:
@@ -187,11 +187,11 @@ def _transposed(spec: str, columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _flat_items(rows: Iterable[tuple[str, Any] | InvalidRow], second: bool) -> Iterator[_Item | InvalidRow]:
-    """Yield the items of rows with one question each; rows of one title (without titles: one context) are an article.
+    """Yield the items of rows with one question each; rows with the same title (or context) form an article.
 
     Args:
         rows: (name in messages, object) of each row, or its error.
-        second: whether the data are of version 2.0.
+        second: whether the data set is of version 2.0.
     """
     articles: dict[Any, int] = {}
     for named_row in rows:
@@ -239,7 +239,7 @@ def _question(where: str, name: str, item: _Item, with_answers: bool) -> Questio
 
 
 def _unanswered(where: str, question: Question, row: dict[str, Any], second: bool) -> Question:
-    """Return the question without answers, `is_impossible` set where its data set has questions without answers."""
+    """Return the question without answers; `is_impossible` is None if all questions of its data have answers."""
     return dataclasses.replace(question, is_impossible=False) if second or "is_impossible" in row else question
 
 
@@ -261,7 +261,7 @@ def _answered(where: str, question: Question, row: dict[str, Any], second: bool)
 
 
 def _answers(where: str, row: dict[str, Any]) -> list[Any]:
-    """Return the answers of a row, one object each, also from Hugging Face's object of lists of texts and starts."""
+    """Return the answers of a row, one object each; Hugging Face's object of lists of texts and starts is split."""
     if not isinstance(_field(where, row, "answers"), dict):
         return _list(where, row, "answers")
     texts, starts = (_list(f"{where}: answers", row["answers"], name) for name in ("text", "answer_start"))
@@ -309,8 +309,7 @@ def _field(where: str, row: Any, name: str) -> Any:
 
 
 def _tfds_items(spec: str, with_answers: bool) -> Iterator[_Item]:
-    """Yield the items of TFDS's `squad`, or of a data set with its features; without titles, a context is an
-    article."""
+    """Yield the items of TFDS's `squad`, or of a data set like it; an article has one title (or context)."""
     source, features = open_tfds(spec, ("id", "question", "context", *(("answers",) if with_answers else ())))
     articles: dict[Any, int] = {}
     for index in range(len(source)):

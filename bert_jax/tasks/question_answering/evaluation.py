@@ -1,4 +1,4 @@
-"""Evaluate question answering models over SQuAD files, and write their answers by the questions' ids."""
+"""Evaluate question answering models on SQuAD files, and write their answers as question id -> text."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,24 +30,24 @@ from bert_jax.tasks.question_answering.task import (
 )
 from bert_jax.tasks.question_answering.windows import Limits
 
-_CHUNK = 1024  # questions whose windows are in memory: enough to find rows of similar length, few enough for memory
+_CHUNK = 1024  # questions per chunk: enough to batch windows of similar length, few enough for memory
 
 
 class QuestionAnsweringEvaluator(Evaluator):
     """Evaluate a question answering model.
 
-    `predict` writes the input of SQuAD's scripts: one JSON object, question id -> text. Where questions may have no
+    `predict` writes the input of SQuAD's scripts: one JSON object, question id -> text. If questions may have no
     answer, "" means no answer, and `NAME.null_odds.json` beside `NAME.json` has, for each id, the score of no answer
     minus the score of the best answer, which the script of version 2.0 reads with `--na-prob-file`.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        max_seq_length: tokens of a window; 0 = 384, or the model's own limit if that is less.
-        doc_stride: tokens of the context from the start of a window to that of the next.
-        max_query_length: tokens of a question; 0 = 64, or half of the window if that is less.
-        max_answer_length: the most tokens of an answer.
-        n_best: the number of the most likely starts, and of ends, of a window to combine; 0 = all.
-        null_threshold: the null odds above which the prediction is no answer, where questions may have none.
+        max_seq_length: maximum number of tokens in a window; 0 = 384, or the model's own limit if that is less.
+        doc_stride: tokens from the start of a window to the start of the next.
+        max_query_length: maximum number of tokens in a question; 0 = 64, or half of the window if that is less.
+        max_answer_length: maximum number of tokens in an answer.
+        n_best: number of most likely starts and ends of a window that are combined into spans; 0 = all.
+        null_threshold: null odds above this mean no answer, if questions may have none.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
@@ -89,7 +89,7 @@ class QuestionAnsweringEvaluator(Evaluator):
 
     @classmethod
     def columns(cls, model_dir: storage.PathLike, columns: Columns) -> Columns:
-        """Return no columns. Raises InputError where the caller names some."""
+        """Return no columns. Raises InputError if the caller names some."""
         if columns != Columns():
             raise InputError("expected no columns, since questions come in SQuAD's JSON, found column names")
         return columns
@@ -117,7 +117,7 @@ class QuestionAnsweringEvaluator(Evaluator):
         return Evaluated(scores, sections)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
-        """Write a prediction for every question, as `Evaluator.predict` does; "" for an invalid one with an id."""
+        """Write an answer for every question, as `Evaluator.predict` does; "" for an invalid question with an id."""
         texts: dict[str, str] = {}
         odds: dict[str, float] = {}
         unanswered: list[str] = []
@@ -147,7 +147,7 @@ class QuestionAnsweringEvaluator(Evaluator):
         return len(texts)
 
     def _answers(self, questions: Iterator[Question]) -> Iterator[tuple[Sequence[Question], dict[str, FoundSpans]]]:
-        """Yield chunks of questions, with question id -> best answers."""
+        """Yield chunks of questions, each with a dict of question id -> prediction."""
         while chunk := list(islice(questions, _CHUNK)):
             part = asked(chunk, self.runner.tokenizer, self._limits)
             batches, predictions = self.predictor.batches(part.windows)

@@ -6,7 +6,7 @@ from bert_jax.tasks.question_answering.recipe import KEYS
 
 
 def examples_of_model(loaded: Loaded, data: str, count: int) -> Examples:
-    """Return the loss of a saved model on labelled rows, by the labels and columns of its training."""
+    """Return the loss of a saved model on labelled questions."""
     recipe = recipe_of_model("question_answering", loaded, data, KEYS["data.max_seq_length"].value)
     room = recipe.data.max_seq_length
     recipe.data.doc_stride = min(recipe.data.doc_stride, room // 3)

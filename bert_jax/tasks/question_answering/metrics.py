@@ -40,7 +40,7 @@ def token_f1(gold: str, predicted: str) -> float:
 
 
 def f1_or_none(gold: str, predicted: str) -> float:
-    """Return `f1`, but if either text has no words, 1 if both have none and else 0 (version 2.0)."""
+    """Return `token_f1`; but if a text has no words, return 1 if both have none, else 0 (version 2.0)."""
     if not normalized(gold) or not normalized(predicted):
         return exact_match(gold, predicted)
     return token_f1(gold, predicted)
@@ -103,8 +103,9 @@ def scores_v2(
 ) -> dict[str, float]:
     """Return the metrics of version 2.0.
 
-    These are `exact`, `f1` and `total`, also for questions with an answer (`HasAns_`) and without (`NoAns_`). If
-    `null_odds` are given, also the best values over all thresholds (`best_exact`, `best_f1`) and these thresholds.
+    These are `exact`, `f1` and `total` over all questions, over those with an answer (prefix `HasAns_`) and over those
+    without (`NoAns_`). `null_odds` add the best values over all thresholds (`best_exact`, `best_f1`) and these
+    thresholds.
 
     Args:
         questions: the questions with gold answers.
@@ -156,7 +157,7 @@ def _best_threshold(
 ) -> tuple[float, float]:
     """Return the best mean score over all thresholds of the null odds, and that threshold (0 = answer no question)."""
     order = sorted((name for name in null_odds if name in values), key=lambda name: null_odds[name])
-    # Answering a question gains its score, and loses the point for no answer if no answer is right.
+    # Answering a question gains its score; answering an unanswerable one loses the point for no answer.
     gains = [values[name] if answered[name] else -float(bool(predictions[name])) for name in order]
     silent = sum(not has for has in answered.values())
     reached = np.cumsum([silent, *gains])

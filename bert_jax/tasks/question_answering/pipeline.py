@@ -15,7 +15,7 @@ _QUESTIONS = 256  # questions whose windows are sorted by length together
 
 
 class QuestionAnswering(Pipeline):
-    """The span of a context that answers a question."""
+    """Extraction of the span of a context that answers a question."""
 
     head = "question_answering"
 
@@ -38,10 +38,10 @@ class QuestionAnswering(Pipeline):
             context: one context for all questions, or a list of one context per question; None if `question` has dicts.
             top_k: number of answers per question, the most likely first.
             handle_impossible_answer: whether to allow the empty answer, for models trained on SQuAD 2.0.
-            max_answer_len: most tokens in an answer.
+            max_answer_len: maximum number of tokens in an answer.
             doc_stride: tokens from the start of one window of a long context to the start of the next.
-            max_question_len: most tokens in a question; longer questions are cut.
-            max_seq_len: most tokens in a window with its question, up to the model's limit.
+            max_question_len: maximum number of tokens in a question; longer questions are cut.
+            max_seq_len: maximum number of tokens in a window and its question, up to the model's limit.
 
         Returns:
             For one question a dict of `answer`, `score`, `start` and `end`, where `context[start:end] == answer`, or a
@@ -50,7 +50,7 @@ class QuestionAnswering(Pipeline):
             score over the windows. A context without any span, such as an empty one, always has the answer "".
 
         Raises:
-            InputError: an item is no question or context, or an option is out of its range.
+            InputError: an item is not a question or context, or an option is out of its range.
         """
         pairs, single = _pairs(question, context)
         search = SpanSearch(positive("max_answer_len", max_answer_len), 0, positive("top_k", top_k))
@@ -109,14 +109,14 @@ def _pairs(question: Any, context: Any) -> tuple[list[tuple[str, str]], bool]:
     """Return (question, context) pairs, and whether the input was a single question.
 
     Raises:
-        InputError: an item is no question or context, or their numbers differ.
+        InputError: an item is not a question or context, or their numbers differ.
     """
     single = isinstance(question, (str, Mapping))
     questions = [question] if single else as_list(question if question is not None else [])
     if context is None:
         return [_of_dict(i, item) for i, item in enumerate(questions)], single
     contexts = [context] * len(questions) if isinstance(context, str) else as_list(context)
-    if single and not isinstance(context, str):  # one question to several texts
+    if single and not isinstance(context, str):  # one question about several contexts
         questions, single = questions * len(contexts), False
     if len(questions) != len(contexts):
         raise InputError(f"expected a context for each question, found {len(questions)} and {len(contexts)}")

@@ -21,8 +21,8 @@ from bert_jax.reports.page import (
 )
 from bert_jax.tasks.question_answering.data import Question
 
-_GOLDS = 3  # most gold answers of a question that are shown
-_ID = 60  # most characters of an id that are shown
+_GOLDS = 3  # maximum number of gold answers shown per question
+_ID = 60  # maximum number of characters shown of an id
 
 
 class Answered(NamedTuple):
@@ -30,8 +30,8 @@ class Answered(NamedTuple):
 
     Attributes:
         texts: the predicted answers; "" means no answer.
-        odds: `[n]`, the score of no answer minus the score of the best span. Above `threshold`, the model predicts no
-            answer, if the data has unanswerable questions.
+        odds: `[n]`, the score of no answer minus the score of the best span. If the data has unanswerable questions,
+            odds above `threshold` mean that the model predicts no answer.
         threshold: threshold of the odds.
         exact, f1: `[n]`, exact match and F1 of each question, from 0 to 1.
     """

@@ -27,9 +27,9 @@ class SpanSearch:
     """Options of the search for answer spans.
 
     Attributes:
-        max_answer_length: most tokens in a span.
-        n_best: number of most likely starts and ends of a window that are combined into spans; 0 = all. Where these
-            yield no span, all are combined.
+        max_answer_length: maximum number of tokens in a span.
+        n_best: number of most likely starts and ends of a window that are combined into spans; 0 = all. If they yield
+            no span, all starts and ends are combined.
         top_k: number of spans to return.
     """
 
@@ -43,8 +43,8 @@ def find_spans(
 ) -> tuple[list[Span], float]:
     """Find the best answer spans of a question's context, and the score of no answer.
 
-    A span counts in the window that shows the most context around its first token (`best_window`). No span is empty,
-    begins or ends with whitespace, or is returned twice.
+    A span is taken from the window that shows the most context around its first token (`best_window`). No span is
+    empty, begins or ends with whitespace, or is returned twice.
 
     Args:
         windows: the windows of all questions.
@@ -95,6 +95,6 @@ def _in_window(
     span_index = np.flatnonzero(fits)
     scores = (starts[first] + ends[last]).ravel()[span_index]
     first, last = (np.broadcast_to(array, fits.shape).ravel()[span_index] for array in (first, last))
-    # More than `top_k`, since neighbouring tokens can have the same characters.
+    # More spans than `top_k`, since some are duplicates: neighbouring tokens can have the same characters.
     best = np.argsort(-scores, kind="stable")[: 1 if search.top_k == 1 else None]
     return [Span(float(scores[i]), int(begins[first[i]]), int(stops[last[i]])) for i in best]

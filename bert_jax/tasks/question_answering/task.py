@@ -48,7 +48,7 @@ class Asked:
 
 
 class FoundSpans(NamedTuple):
-    """A model's prediction for a question: best span, and null odds (score of no answer minus score of the span)."""
+    """A model's prediction for a question: best span, and null odds (score of no answer minus that of the span)."""
 
     text: str
     null_odds: float
@@ -62,7 +62,7 @@ class QuestionAnsweringTask:
         model: a Bert with head `question_answering`.
         search: options of the search for spans.
         null_threshold: null odds above this mean no answer, for data with unanswerable questions.
-        dev: the questions of the batches that `score` gets; None without evaluation.
+        dev: the evaluation questions, whose batches `score` gets; None without evaluation.
     """
 
     model: Bert
@@ -79,8 +79,8 @@ class QuestionAnsweringTask:
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch or micro-batch (see `bert_jax.jobs.base.Task`).
 
-        The softmax leaves out padding, so that the loss does not depend on the padded length, and in packed rows the
-        other examples.
+        The softmax is over the example's own tokens, so that the loss depends neither on padding nor on other examples
+        of a packed row.
         """
         real, packed, is_place = batch["example_weights"], "segment_ids" in batch, _is_place(batch)
         losses, right = [], []
@@ -104,7 +104,7 @@ class QuestionAnsweringTask:
         return {"start_logits": output.start_logits, "end_logits": output.end_logits}
 
     def label_divergence(self, batch: Batch, student: BertOutput, teacher: BertOutput, temperature: float) -> jax.Array:
-        """Return the mean divergence of start and end positions from a teacher's: `[B]`, or `[B, M]` in packed rows."""
+        """Return the divergence from the teacher, averaged over start and end: `[B]`, or `[B, M]` in packed rows."""
         packed, is_place = "segment_ids" in batch, _is_place(batch)
         total: jax.Array = jnp.float32(0)
         for name in ("start_logits", "end_logits"):
@@ -122,7 +122,7 @@ class QuestionAnsweringTask:
     def answers(
         self, questions: Asked, predictions: Iterable[Mapping[str, np.ndarray]], batches: Iterable[Batch]
     ) -> dict[str, FoundSpans]:
-        """Return question id -> prediction, from the predictions for all windows of `questions`."""
+        """Return question id -> prediction, from the logits of all windows of `questions`."""
         logits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for prediction, batch in zip(predictions, batches, strict=True):
             rows = zip(prediction["start_logits"], prediction["end_logits"], strict=True)
@@ -173,7 +173,7 @@ def learnable(spec: str, tokenizer: Tokenizer, bad: InvalidRows | None = None) -
     Args:
         spec: the data set, as for `read_questions`.
         tokenizer: the tokenizer.
-        bad: treatment of invalid questions; None means that they are an error.
+        bad: collects invalid questions; None: they are an error.
 
     Raises:
         InputError: as for `read_questions`, or an answer covers no token of its context.

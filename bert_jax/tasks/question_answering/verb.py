@@ -1,4 +1,4 @@
-"""The verb `answer`: spans of a text that answer questions."""
+"""The verb `answer`: answer questions with spans of a text."""
 
 import argparse
 from typing import Any
@@ -11,7 +11,7 @@ from bert_jax.cli.signatures import ParameterFlags
 from bert_jax.cli.verbs import Verbs, add_verb
 from bert_jax.errors import InputError
 
-MOST_CONTEXT_BYTES = 16 << 20  # limit of --context
+MOST_CONTEXT_BYTES = 16 << 20  # maximum size of the file of --context
 _OPTIONS = ParameterFlags(
     "bert_jax.tasks.question_answering.pipeline.QuestionAnswering.__call__",
     "top_k",

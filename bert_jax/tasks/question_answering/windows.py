@@ -1,8 +1,8 @@
 """Token rows of questions with contexts; a long context becomes overlapping windows.
 
 The windows are those of `run_squad.py` of google-research/bert (Devlin et al. 2018, arXiv:1810.04805, section 4.2): the
-first begins with the context, each other `doc_stride` tokens after the one before it, and the last ends with the
-context.
+first begins with the context, each later one begins `doc_stride` tokens after the one before it, and the last ends with
+the context.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 from bert_jax.tokenization.layout import RowLayout
 
-_CHUNK = 4096  # texts tokenised at a time: enough for every thread, few enough for memory
+_CHUNK = 4096  # texts tokenized at a time: enough for every thread, few enough for memory
 NULL = 0  # position of [CLS], which stands for "no answer"
 
 
@@ -26,9 +26,9 @@ class Limits:
     """The limits to which questions and contexts are cut, in tokens.
 
     Attributes:
-        max_seq_length: the longest row.
+        max_seq_length: maximum length of a row.
         doc_stride: the distance between the beginnings of two neighbouring windows.
-        max_query_length: the longest question; the rest is cut off.
+        max_query_length: maximum length of a question; the rest is cut off.
     """
 
     max_seq_length: int = 384
@@ -57,14 +57,14 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Context:
-    """A tokenised text. A token covers the characters `[begins, ends)`, without whitespace around them.
+    """A tokenized text. A token covers the characters `[begins, ends)`, without whitespace around them.
 
     Attributes:
         text: the text.
         ids: int32 `[n]`, the tokens.
-        begins: int32 `[n]`, the first character at or after the token's beginning that is not whitespace.
-        ends: int32 `[n]`, the end of the last character before the token's end that is not whitespace. So the text
-            from one token to another is stripped, or empty (`ends <= begins`).
+        begins: int32 `[n]`, the first non-whitespace character at or after the token's beginning.
+        ends: int32 `[n]`, the end of the last non-whitespace character before the token's end. So the text from one
+            token to another has no whitespace around it, or is empty (`ends <= begins`).
     """
 
     text: str
@@ -100,10 +100,10 @@ def _without_whitespace(text: str, ranges: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def best_window(windows: Sequence[ContextWindow]) -> np.ndarray:
-    """Return int `[n]`, for each token of a context the window that shows most of the context around it.
+    """Return for each token of a context the window that shows the most context around it, int `[n]`.
 
-    The score of a window is the smaller of the numbers of its tokens to the left and to the right, plus a hundredth of
-    its size; the first window wins a tie.
+    The score of a window is the number of its tokens to the left or to the right of the token, whichever is smaller,
+    plus a hundredth of its size; the first window wins a tie.
     """
     length = sum(windows[-1])
     best, most = np.zeros(length, np.int64), np.full(length, -1.0)
@@ -123,9 +123,9 @@ class QuestionWindows:
         layout: the special tokens of a row.
         questions: the ids of Q questions, truncated.
         contexts: the Q contexts.
-        number: int32 `[n]`, the question of each window; windows of a question are neighbours.
+        number: int32 `[n]`, the question of each window; windows of a question are adjacent.
         starts, sizes: int32 `[n]`, the first token and the number of tokens of each window's part of the context.
-        answers: int32 `[n, 2]`, the positions in the row of the answer's first and last tokens; NULL twice where the
+        answers: int32 `[n, 2]`, the positions in the row of the answer's first and last tokens; NULL twice if the
             window does not hold the whole answer, or there is no answer.
     """
 
@@ -144,14 +144,14 @@ class QuestionWindows:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """int64 `[n]`, tokens of each row."""
+        """The number of tokens in each row, int64 `[n]`."""
         questions = np.array([len(ids) for ids in self.questions], np.int64)
         lengths: np.ndarray = questions[self.number] + self.sizes + self.layout.num_special(True)
         return lengths
 
     @functools.cached_property
     def firsts(self) -> np.ndarray:
-        """int64 `[Q + 1]`, the first window of each question, followed by the number of windows."""
+        """The first window of each question, followed by the number of windows, int64 `[Q + 1]`."""
         return np.searchsorted(self.number, np.arange(len(self.questions) + 1))
 
     def place(self, window: int) -> int:

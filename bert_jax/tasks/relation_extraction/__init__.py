@@ -20,7 +20,7 @@ TASK = TaskEntry(
     record=Record(
         "relations",
         "sequence_classification",
-        "markers of entities and the class without a relation, of a model of relation extraction",
+        "relation extraction: markers of entities, and the class of pairs without a relation",
         f"{__name__}.settings.relation_settings_of",
     ),
     verbs=(f"{__name__}.verb",),

@@ -17,7 +17,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.tasks.relation_extraction.markers import EntityPair, EntitySpan, RelationSettings, encode_entity_pairs
 from bert_jax.tokenization import Tokenizer
 
-NULL_LABELS = ("no_relation", "NA")  # names that data have for pairs without a relation
+NULL_LABELS = ("no_relation", "NA")  # names of the class of pairs without a relation in data sets
 _SPANS = ("start", "end")
 # Brackets as the Penn Treebank writes them, in TACRED's tokens.
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
@@ -28,11 +28,11 @@ class RelationRow(NamedTuple):
     """A pair of entities.
 
     Attributes:
-        line: the line or row of the file; the pairs of a document have the same.
+        line: the line or row of the file; all pairs of a document have the same.
         pair: the text and its entities.
-        labels: the relations; None where they are not read, () for a pair of a document without a relation.
+        labels: the relations; None if they are not read, () for a pair in a DocRED document that has none.
         kept: fields that are copied to the answer.
-        ids: the row of tokens, once it is encoded.
+        ids: the token ids of the row, once it is encoded.
     """
 
     line: int
@@ -104,17 +104,17 @@ def encode_relations(
 def relation_names(
     spec: str, rows: Sequence[RelationRow], null_label: str, several: bool
 ) -> tuple[tuple[str, ...], str]:
-    """Return the classes of labelled rows, and the one of pairs without a relation ("" if there is none).
+    """Return the classes of labelled rows, and the null label: the class of pairs without a relation ("" = none).
 
     Args:
         spec: the file.
         rows: its rows.
-        null_label: the name of that class; "" = one of NULL_LABELS that the data have, or the first of them for
-            pairs of a document without a relation.
-        several: whether a pair may have several relations; the null label is then no class.
+        null_label: the null label; "" = the first of NULL_LABELS that the data has, else NULL_LABELS[0] if a pair has
+            no relation.
+        several: whether a pair may have several relations; the null label is then not a class.
 
     Raises:
-        InputError: there are fewer than two classes, or one where a pair may have several.
+        InputError: the data lacks the null label, or there are fewer than two classes (with `several`, none).
     """
     labels = {label for row in rows for label in row.labels or ()}
     without_relation = any(not row.labels for row in rows)
@@ -123,7 +123,7 @@ def relation_names(
     )
     if null_label and null_label not in labels and not without_relation:
         hint = did_you_mean(null_label, sorted(labels))
-        raise InputError(f"config.data.null_label: expected a relation of {spec}, found {null_label!r}{hint}")
+        raise InputError(f"config.data.null_label: expected a relation in {spec}, found {null_label!r}{hint}")
     names = (
         tuple(sorted(labels - {null})) if several else tuple(sorted(labels | ({null} if without_relation else set())))
     )
@@ -135,7 +135,7 @@ def relation_names(
 def check_labels(
     spec: str, rows: Iterator[RelationRow], names: Sequence[str] | None, null: str, several: bool, bad: InvalidRows
 ) -> Iterator[RelationRow]:
-    """Yield labelled rows; a relation outside `names` (if given) or several in one row, unless allowed, are invalid."""
+    """Yield labelled rows; a row is invalid if its relations are not among `names` (if given), or are too many."""
     known = None if names is None else {*names, *filter(None, [null])}
 
     def checked(row: RelationRow) -> RelationRow:
@@ -147,7 +147,7 @@ def check_labels(
         for label in labels:
             if known is not None and label not in known:
                 shown = ", ".join(map(repr, sorted(known)[:8])) + (", ..." if len(known) > 8 else "")
-                raise InvalidRow(f"{where}: expected a relation of {shown}, found {label!r}", "an unknown relation")
+                raise InvalidRow(f"{where}: expected one of {shown}, found {label!r}", "an unknown relation")
         if known is not None and not labels and not several and null not in known:
             raise InvalidRow(f"{where}: expected a relation, found a pair without one", "no relation")
         return row
@@ -167,7 +167,7 @@ def relation_labels(rows: Sequence[RelationRow], names: Sequence[str], null: str
 
 
 def limit_null_pairs(rows: Sequence[RelationRow], null: str, ratio: float, seed: int) -> list[RelationRow]:
-    """Return rows with at most `ratio` pairs without a relation for each pair with one, chosen by the seed."""
+    """Return rows with at most `ratio` pairs without a relation per pair with one, chosen at random with `seed`."""
     without_relation = np.array([not row.labels or row.labels == (null,) for row in rows])
     most = int(ratio * int((~without_relation).sum()))
     dropped = np.random.default_rng(seed).permutation(np.flatnonzero(without_relation))[most:]
@@ -188,10 +188,10 @@ def _read_text(number: int, where: str, row: Mapping[str, Any], labelled: bool) 
 
 
 def entity_of(where: str, name: str, value: Any, text: str) -> EntitySpan:
-    """Return an entity that is an object of `start`, `end` and maybe `type`, or a list of these.
+    """Return the entity that `value` describes: an object of `start`, `end` and maybe `type`, or a list of these.
 
     Raises:
-        InvalidRow: it is no such object, or its characters are not inside the text.
+        InvalidRow: `value` has another form, or its characters are not inside the text.
     """
     if isinstance(value, Mapping):
         fields: list[Any] = [value.get(key) for key in _SPANS] + [value.get("type") or ""]
@@ -276,7 +276,7 @@ def _distance(mentions: tuple[tuple[int, int, str], tuple[int, int, str]]) -> in
 
 
 def _pair_labels(where: str, row: Mapping[str, Any], entities: int) -> dict[tuple[int, int], list[str]]:
-    """Return the relations of the pairs of a document that have some, each once."""
+    """Return (head, tail) -> distinct relations, for the pairs of a document that have any."""
     relations: dict[tuple[int, int], list[str]] = {}
     labels = row.get("labels")
     for label in labels if isinstance(labels, list) else [labels]:

@@ -1,4 +1,4 @@
-"""Evaluate models of relation extraction over files, and write their predictions beside the pairs of entities."""
+"""Evaluate relation extraction models on files, and write their predictions beside the pairs of entities."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -31,8 +31,8 @@ class RelationExtractionEvaluator(Evaluator):
     """Evaluate a model of relation extraction.
 
     `predict` writes one object per pair of entities to a `.jsonl` file: `text`, `head` and `tail` (`text`, `start`,
-    `end` and `type`), `label` and `scores` (relation -> probability). Where a pair may have several relations, `labels`
-    are those with a probability over 0.5. A `.tsv`, `.csv` or `.parquet` file has a header, the texts of the entities,
+    `end` and `type`), `label` and `scores` (relation -> probability). If a pair may have several relations, `labels`
+    has those with a probability over 0.5. A `.tsv`, `.csv` or `.parquet` file has a header, the texts of the entities,
     `label` or `labels`, and one probability per relation. The fields `id`, or `title`, `h_idx` and `t_idx` of DocRED,
     come first.
 

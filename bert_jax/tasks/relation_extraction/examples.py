@@ -5,7 +5,7 @@ from bert_jax.jobs.examples import Examples, examples_of_recipe, recipe_of_model
 
 
 def examples_of_model(loaded: Loaded, data: str, count: int) -> Examples:
-    """Return the loss of a saved model on labelled rows, by the labels and columns of its training."""
+    """Return the loss of a saved model on labelled rows, with the classes and markers of its training."""
     recipe = recipe_of_model("relation_extraction", loaded, data)
     relations = loaded.settings.records["relations"]
     recipe.data.markers, recipe.data.null_label = relations.markers, relations.null_label

@@ -19,12 +19,12 @@ MARKERS = {
     "typed_entity_marker": "[SUBJ-PERSON] Ada [/SUBJ-PERSON] came to [OBJ-CITY] London [/OBJ-CITY]",
     "entity_marker": "[E1] Ada [/E1] came to [E2] London [/E2]",
 }
-_PUNCTUATION = (("@", "*"), ("#", "^"))  # punctuation around an entity and around its type, for head and tail
+_PUNCTUATION = (("@", "*"), ("#", "^"))  # marks around an entity and around its type, for head and for tail
 _CHUNK = 1024  # texts that are tokenized together
 
 
 class EntitySpan(NamedTuple):
-    """An entity of a text: its characters [start, end), and its type, "" where it has none."""
+    """An entity of a text: its characters [start, end), and its type ("" = none)."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ class RelationSettings:
 
     Attributes:
         markers: one of MARKERS.
-        null_label: the class of pairs without a relation; "" where there is none.
+        null_label: the class of pairs without a relation; "" = none.
     """
 
     markers: str = "typed_entity_marker_punct"
@@ -61,7 +61,7 @@ class RelationSettings:
 
 
 def describe_entity(text: str, entity: EntitySpan, empty_type: bool = True) -> dict[str, Any]:
-    """Return an entity as an object of `text`, `start`, `end` and `type`; without `empty_type`, no empty type."""
+    """Return an entity as a dict of `text`, `start`, `end` and `type`; `empty_type` keeps an empty type."""
     described = {"text": text[entity.start : entity.end], "start": entity.start, "end": entity.end}
     return described | ({"type": entity.type} if entity.type or empty_type else {})
 
@@ -78,7 +78,7 @@ def mark_entities(text: str, head: EntitySpan, tail: EntitySpan, style: str) -> 
     inserted = []
     for number, entity in enumerate((head, tail)):
         before, after = _affixes(style, number, entity.type)
-        # At one place, what ends comes before what begins, an inner end before an outer, an outer beginning first.
+        # At one position, ends come before starts, inner ends before outer ends, and outer starts before inner starts.
         inserted.append((entity.start, 1, -entity.end, number, f"{before} "))
         inserted.append((entity.end, 0, -entity.start, -number, f" {after}"))
     inserted.sort()
@@ -92,7 +92,7 @@ def mark_entities(text: str, head: EntitySpan, tail: EntitySpan, style: str) -> 
 
 
 def _affixes(style: str, number: int, kind: str) -> tuple[str, str]:
-    """Return the markers before and behind entity `number` (0 = head) of a type."""
+    """Return the markers before and after an entity with its number (0 = head, 1 = tail) and type."""
     if style.endswith("_punct"):
         mark, of_type = _PUNCTUATION[number]
         name = kind.replace("_", " ").lower().strip()
@@ -105,7 +105,7 @@ def _affixes(style: str, number: int, kind: str) -> tuple[str, str]:
 
 
 def marker_tokens(style: str, kinds: Iterable[str]) -> tuple[str, ...]:
-    """Return the tokens that a style adds to a vocabulary, for entities of some types; () for punctuation."""
+    """Return the tokens that a style adds to a vocabulary for these types of entities; () for punctuation."""
     if style.endswith("_punct"):
         return ()
     names = sorted({*kinds}) if style.startswith("typed") else [""]
@@ -135,7 +135,7 @@ def encode_entity_pairs(
         tokenizer: the tokenizer, which has the tokens of the style.
         pairs: texts with their entities.
         style: one of MARKERS.
-        max_length: most tokens in a row, special tokens included.
+        max_length: maximum number of tokens in a row, special tokens included.
     """
     layout = tokenizer.layout
     room = max_length - layout.num_special(False)
@@ -152,7 +152,7 @@ def encode_entity_pairs(
                 continue
             kept = _window(ids, ranges, text, room)
             if kept is None:
-                message = f"expected both entities within {max_length} tokens, found more from one to the other"
+                message = f"expected both entities within {max_length} tokens, found them farther apart"
                 yield InvalidRow(message, "entities that are too far apart")
                 continue
             yield [*layout.start, *kept, *layout.end]
@@ -161,7 +161,7 @@ def encode_entity_pairs(
 def _window(
     ids: Sequence[int], ranges: Sequence[tuple[int, int]], marked: MarkedText, room: int
 ) -> Sequence[int] | None:
-    """Return at most `room` tokens around both entities; None where these have more."""
+    """Return at most `room` tokens around both entities; None if the entities span more."""
     if len(ids) <= room:
         return ids
     inside = [i for i, (start, end) in enumerate(ranges) if end > marked.start and start < marked.end]

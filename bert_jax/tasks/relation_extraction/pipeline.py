@@ -48,9 +48,9 @@ class RelationExtraction(Pipeline):
                 end, type)` in characters, or an object of these; or a list of pairs. With a `tagger`, a text or a list
                 of texts.
             tagger: finds the entities of texts: a pipeline `token-classification` (with an aggregation strategy) or
-                `zero-shot-ner`, or another function from a list of texts to a list of `start`, `end` and
-                `entity_group` or `label` for each. All ordered pairs of different entities of a text are classified.
-            top_k: relations of a pair, the most likely first; None means all. Not used with a tagger.
+                `zero-shot-ner`, or a function from a list of texts to a list of entities for each: dicts of `start`,
+                `end` and `entity_group` or `label`. All ordered pairs of different entities of a text are classified.
+            top_k: number of relations per pair, the most likely first; None means all. Not used with a tagger.
             markers: one of `bert_jax.tasks.relation_extraction.markers.MARKERS`; None = as the model's directory says.
             null_label: the class of pairs without a relation; None = as the model's directory says.
 
@@ -58,10 +58,10 @@ class RelationExtraction(Pipeline):
             For each pair a dict of `label` and `score` (probability), or a list of dicts if `top_k` is not 1. With a
             tagger, for each text a list of dicts of `head`, `relation`, `tail` and `score`; an entity is a dict of
             `text`, `start`, `end` and `type`. Pairs without a relation are left out, and so are pairs too far apart
-            for a row of the model; of a model of several relations per pair, those of a probability over 0.5 are given.
+            for a row of the model. A model of several relations per pair gives those with a probability over 0.5.
 
         Raises:
-            InputError: an item is no text or pair, or the entities of a pair do not fit into a row; or neither the
+            InputError: an item is not a text or pair, or the entities of a pair do not fit into a row; or neither the
                 model nor the call says how entities are marked.
         """
         settings = self._settings(markers, null_label)
@@ -97,8 +97,8 @@ class RelationExtraction(Pipeline):
         recorded = self.model.settings.records.get("relations")
         if markers is None and recorded is None:
             raise InputError(
-                "expected a model of relation extraction by bert_jax, or how its entities are marked (markers), found "
-                "neither"
+                "expected a relation extraction model trained by bert_jax, or the style of its markers (markers), "
+                "found neither"
             )
         recorded = recorded or RelationSettings()
         return RelationSettings(markers or recorded.markers, recorded.null_label if null_label is None else null_label)
@@ -116,7 +116,7 @@ class RelationExtraction(Pipeline):
     def _triples(
         self, texts: list[str], first: int, tagger: Tagger, settings: RelationSettings
     ) -> list[list[dict[str, Any]]]:
-        """Return the triples of texts; `first` is the number of the first of them in the call."""
+        """Return the triples of each text; `first` is the number of the first text in the call."""
         pairs, numbers = [], []
         for i, (text, entities) in enumerate(zip(texts, tagger(texts), strict=True)):
             spans = [_tagged(entity) for entity in entities]

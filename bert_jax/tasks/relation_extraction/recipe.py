@@ -8,9 +8,10 @@ KEYS = FINE_TUNING_KEYS | {
     "data.train": training_data("training data: JSON of TACRED or DocRED, or JSON lines of text, head, tail and label"),
     "data.markers": Key("typed_entity_marker_punct", "markers of the two entities (docs/relation_extraction.md); those "
                         "without _punct add tokens to the vocabulary", tuple(MARKERS)),
-    "data.null_label": Key("", "relation of pairs without one, left out of f1; empty = no_relation or NA, if the data "
-                           "have it"),
-    "data.null_ratio": Key(0.0, "most training pairs without a relation for each pair with one; 0 = all", least=0),
+    "data.null_label": Key("", "class of pairs without a relation, left out of f1; empty = no_relation or NA, if the "
+                           "data has it"),
+    "data.null_ratio": Key(0.0, "maximum number of training pairs without a relation per pair with one; 0 = all",
+                           least=0),
     "data.multi_label": Key(False, "whether a pair may have several relations, as in DocRED"),
     "data.metrics": Key((), "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each "
                         "relation); () = all but types"),

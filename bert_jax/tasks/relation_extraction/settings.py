@@ -8,7 +8,7 @@ from bert_jax.tasks.relation_extraction.markers import MARKERS, RelationSettings
 
 
 def relation_settings_of(value: Any, path: storage.Path) -> RelationSettings:
-    """Return the record of a file as an object. Raises InputError when it is invalid."""
+    """Parse the record `relations` of a file. Raises InputError when it is invalid."""
     fields = value if isinstance(value, dict) else {}
     markers, null = fields.get("markers"), fields.get("null_label", "")
     if markers not in MARKERS or not isinstance(null, str):

@@ -1,9 +1,9 @@
-"""Relation extraction: the relation between two entities of a text, which markers point out.
+"""Relation extraction: classify the relation between two marked entities of a text.
 
 Baldini Soares et al. 2019 (arXiv:1906.03158), section 3; Zhou and Chen 2021 (arXiv:2102.01373), section 3.
 
-The classifier is a sequence classifier, which reads [CLS], over the marked text. The first paper finds the states at
-the two markers better; but transformers, every verb, export and the server run a sequence classifier as it is.
+The model is a sequence classifier, which reads [CLS], over the marked text. The first paper finds the states at the two
+markers better, but transformers, every verb, export and the server can run a sequence classifier without changes.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class RelationExtractionTask(ClassificationTask):
     """Relation extraction; the loss is that of `ClassificationTask`, for one or several relations of a pair.
 
     Attributes:
-        null_label: the class of pairs without a relation, which the metrics leave out; "" where there is none.
+        null_label: the class of pairs without a relation, which the metrics leave out; "" = none.
     """
 
     null_label: str = ""
@@ -65,7 +65,7 @@ class RelationExtractionTask(ClassificationTask):
 
 
 class RelationData(NamedTuple):
-    """Labelled rows that are encoded, and the tokenizer with the tokens of their markers."""
+    """Encoded training and held-out rows with labels, and the tokenizer with the tokens of the markers."""
 
     rows: list[RelationRow]
     held: list[RelationRow]
@@ -116,7 +116,7 @@ def build(recipe: Recipe) -> Job:
 
 
 def _read(recipe: Recipe, tokenizer: Tokenizer) -> RelationData:
-    """Read the rows to learn from and those to evaluate on (none without data.dev)."""
+    """Read the training rows and the evaluation rows (none without data.dev)."""
     data = recipe.data
     settings = RelationSettings(data.markers, data.null_label)
     files = [spec for spec in (data.train, data.dev) if spec]
@@ -139,7 +139,7 @@ def _read(recipe: Recipe, tokenizer: Tokenizer) -> RelationData:
 def _hold_out(
     recipe: Recipe, rows: list[RelationRow], names: tuple[str, ...], null: str
 ) -> tuple[list[RelationRow], list[RelationRow]]:
-    """Hold out a share of the rows: of each class, or of whole documents where rows are pairs of documents."""
+    """Hold out whole documents if some have several rows, else rows, stratified by class unless multi-label."""
     lines = np.array([row.line for row in rows])
     if len(np.unique(lines)) < len(rows):
         return fine_tuning.hold_out(recipe, rows, groups=np.unique(lines, return_inverse=True)[1])
@@ -149,7 +149,7 @@ def _hold_out(
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return a row for each of TACRED's number of classes; in multi-label data, `null_label` is none of them."""
+    """Return one row per class, with as many classes as TACRED; in multi-label data, `null_label` is not a class."""
     null, several = recipe.data.null_label or NULL_LABELS[0], recipe.data.multi_label
     names = [null, *map(str, range(_USUAL_RELATIONS - 1 + several))]
     entities = {"head": {"start": 0, "end": 1, "type": WORD}, "tail": {"start": 2, "end": 3, "type": WORD}}

@@ -1,4 +1,4 @@
-"""The verb `relations`: the entities of texts and the relations between them."""
+"""The verb `relations`: find the entities of texts and the relations between them."""
 
 import argparse
 import functools

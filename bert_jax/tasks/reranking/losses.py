@@ -1,7 +1,7 @@
 """Losses of a cross-encoder over the passages of a query.
 
-Each takes logits `[B, K]`, relevance `[B, K]` and `present` `[B, K]`, False for passages that fill a row up, and
-returns the sum of a row's terms, `[B]`.
+Each loss takes logits `[B, K]`, relevance `[B, K]` and `present` `[B, K]`, which is False for padding passages, and
+returns the sum of each row's terms, `[B]`.
 """
 
 import math
@@ -21,7 +21,7 @@ def binary_cross_entropy(logits: jax.Array, relevance: jax.Array, present: jax.A
 
 def contrastive(logits: jax.Array, relevance: jax.Array, present: jax.Array) -> jax.Array:
     """Return the cross entropy of the relevant passages among all passages of a query (Gao et al. 2021,
-    arXiv:2101.08751, section 3.2); several relevant passages share the probability."""
+    arXiv:2101.08751, section 3.2); several relevant passages share the target probability."""
     relevant = (present & (relevance > 0)).astype(jnp.float32)
     return _cross_entropy(logits, relevant / jnp.maximum(relevant.sum(-1, keepdims=True), 1), present)
 
@@ -44,8 +44,8 @@ def ordered_pairs(relevance: jax.Array, present: jax.Array) -> jax.Array:
 def lambda_loss(logits: jax.Array, relevance: jax.Array, present: jax.Array) -> jax.Array:
     """Return the sum over ordered pairs of passages of NDCG-Loss2++ (Wang et al. 2018, CIKM, LambdaLoss, section 5).
 
-    A pair weighs as much as swapping it changes the NDCG of the present ranking, plus mu times the change at the
-    difference of the ranks.
+    A pair's weight is the change of the NDCG if its passages swap ranks, plus mu times that change for the ranks d and
+    d + 1, where d is the difference of their ranks.
     """
     relevance = jnp.where(present, relevance, 0)
     order = jnp.argsort(-jnp.where(present, logits, _EXCLUDED), axis=-1)

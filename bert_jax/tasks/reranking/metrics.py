@@ -6,10 +6,10 @@ RANKING = ("mrr", "ndcg", "map")
 
 
 def rankings(relevance: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Return the means over queries of the metrics `RANKING`, over whole rankings.
+    """Return the means over queries of the metrics `RANKING`, without a cutoff.
 
-    A passage is relevant if its relevance is above 0. Queries without a relevant passage are left out; without any
-    query left, the metrics are 0. Of passages with equal scores, the least relevant ranks first.
+    A passage is relevant if its relevance is above 0. Queries without a relevant passage are left out; if no query
+    is left, the metrics are 0. Of passages with equal scores, the least relevant ranks first.
 
     Args:
         relevance: `[n, K]`, -inf where a query has fewer than K passages.
@@ -29,7 +29,7 @@ def average_precision(relevant: np.ndarray, scores: np.ndarray) -> float:
     Rows with equal scores share a rank, as in scikit-learn.
     """
     order = np.argsort(-scores, kind="stable")
-    last = np.append(np.diff(scores[order]) != 0, True)  # last row of those with equal scores
+    last = np.append(np.diff(scores[order]) != 0, True)  # True for the last of rows with equal scores
     hits = np.cumsum(relevant[order])[last]
     if not len(hits) or not hits[-1]:
         return 0.0

@@ -12,7 +12,7 @@ from bert_jax.inference.scoring import activate, match_output, score_activation,
 
 
 class Rerank(Pipeline):
-    """Reranking: sort documents by the relevance to a query that a cross-encoder predicts."""
+    """Reranking: sort documents by their relevance to a query, predicted by a cross-encoder."""
 
     head = "sequence_classification"
 
@@ -36,9 +36,8 @@ class Rerank(Pipeline):
 
         Returns:
             A list, the best first (ties in the order of the documents), of dicts of `corpus_id` (the document's number
-            from 0), `score` and `text`. The score is the probability of one of two classes
-            (`bert_jax.inference.scoring.match_output`), or the activation of a model's only output
-            (`score_activation`).
+            from 0), `score` and `text`. The score is the probability of a match, if the model has two classes
+            (`bert_jax.inference.scoring.match_output`), or the activation of its only output (`score_activation`).
 
         Raises:
             InputError: an item is no text, or the model has more than two outputs.
@@ -86,7 +85,7 @@ class Rerank(Pipeline):
         return scores[:, 0] if config.num_labels == 1 else scores
 
     def relevance(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-        """Return the scores of a call for N pairs of a query and a document, float64 `[N]`.
+        """Score N pairs of a query and a document as a call does, float64 `[N]`.
 
         Raises:
             InputError: as a call.

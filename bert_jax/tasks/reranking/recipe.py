@@ -17,14 +17,14 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.loss": Key("binary_cross_entropy", "binary_cross_entropy of each passage, or a loss over the passages of a "
                      "query (docs/reranking.md)", tuple(RERANKING_LOSSES)),
     "data.text_column": text_column("query", "column of the query"),
-    "data.pair_column": pair_column("passage", "column of a passage; of a relevant one, where there are negatives"),
+    "data.pair_column": pair_column("passage", "column of a passage; with negatives, of a relevant passage"),
     "data.negative_column": column("", "column of a passage that is not relevant; empty = none"),
     "data.negative_columns": column((), "columns of several passages that are not relevant, in place of "
                                         "negative_column"),
     "data.passages_column": column("", "column of lists of passages (JSON lines, Parquet), in place of pair_column; "
                                        "empty = none"),
-    "data.label_column": label_column("label", "column of the relevance of a passage, or of a list of the relevance "
-                                      "of each; empty with negatives"),
+    "data.label_column": label_column("label", "column of the relevance of a passage or, with passages_column, of "
+                                      "lists of relevance; empty with negatives"),
     "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map or, for rows of one passage, "
                         "average_precision, accuracy, f1; () = all"),
 }  # fmt: skip

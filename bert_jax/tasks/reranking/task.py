@@ -41,8 +41,8 @@ class RerankingTask:
 
     Attributes:
         model: a Bert with head `sequence_classification` and one output.
-        loss_name: a loss of `bert_jax.tasks.reranking.losses`; its mean is over passages (`binary_cross_entropy`), over
-            queries (`contrastive`, `list_net`), or over pairs of passages of a query (`lambda`).
+        loss_name: a loss of `bert_jax.tasks.reranking.losses`, averaged over passages (`binary_cross_entropy`), queries
+            (`contrastive`, `list_net`), or pairs of passages of a query (`lambda`).
         metrics: names of `RANKING`, or of `OF_PAIRS` where K is 1.
     """
 
@@ -51,7 +51,7 @@ class RerankingTask:
     metrics: tuple[str, ...] = RANKING
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """Return the number of passages, of queries, or of ordered pairs of passages."""
+        """Return the number of passages, queries, or ordered pairs of passages, depending on the loss."""
         present = _present(batch)
         match self.loss_name:
             case "binary_cross_entropy":
@@ -104,13 +104,13 @@ class RerankingTask:
 
 
 def _present(batch: Batch) -> jax.Array:
-    """Return which passages are there, bool `[B, K]`."""
+    """Return a mask of passages that are not padding, bool `[B, K]`."""
     present: jax.Array = (batch["labels"] > MISSING) & (batch["example_weights"][:, None] > 0)
     return present
 
 
 def _best_first(logits: jax.Array, relevance: jax.Array, present: jax.Array) -> jax.Array:
-    """Return the number of queries whose highest score is that of a passage of the greatest relevance."""
+    """Return the number of queries whose passage with the highest score has the greatest relevance."""
     best = present & (relevance == jnp.where(present, relevance, MISSING).max(-1, keepdims=True))
     highest = jnp.where(present, logits, MISSING).max(-1, keepdims=True)
     return (best & (logits >= highest)).any(-1).sum(dtype=jnp.float32)
@@ -188,7 +188,7 @@ def _model(recipe: Recipe, config: Any) -> Bert:
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return two rows, of two passages where a column has lists, as losses over passages need them."""
+    """Return two synthetic rows; they have lists of two passages if the columns or the loss need lists."""
     data = recipe.data
     if data.loss != "binary_cross_entropy" and not fine_tuning.negative_columns(data):
         data.passages_column = data.passages_column or "passages"

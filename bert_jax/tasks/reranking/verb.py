@@ -1,4 +1,4 @@
-"""The verb `rerank`: the texts of a corpus, ranked for a query by a cross-encoder."""
+"""The verb `rerank`: rank the texts of a corpus for a query with a cross-encoder."""
 
 import argparse
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_rerank(args: argparse.Namespace) -> int:
-    """Print the most relevant texts for each query, or write those of each row of each file of --shards."""
+    """Print the most relevant texts for each query, or write them for each row of the files of --shards."""
     has_options = bool(args.texts), args.corpus is not None
     if any(has_options) if args.shards else not all(has_options):
         raise InputError("rerank: expected QUERY and --corpus FILE, or --shards FILES without them")
@@ -77,7 +77,7 @@ def _queries(args: argparse.Namespace, source: str) -> Iterator[tuple[str, list[
     """Yield the query and the texts of each row of a file.
 
     Raises:
-        InputError: a row has another form; with `--skip`, it is reported and left out.
+        InputError: a row is invalid; with `--skip`, it is reported and left out.
     """
     from bert_jax.data.invalid_rows import InvalidRow, InvalidRows
     from bert_jax.data.json_files import json_objects

@@ -1,4 +1,4 @@
-"""Run a pipeline within a graph of Apache Beam, by its transform `RunInference`; needs the extra `beam`.
+"""Run a pipeline in Apache Beam, with the transform `RunInference`; needs the extra `beam`.
 
     vectors = texts | RunInference(PipelineHandler("sentence-embedding", "gs://bucket/model"))
 
@@ -24,7 +24,7 @@ class PipelineHandler(ModelHandler[str | tuple[Any, ...], PredictionResult, Pipe
     Args:
         task: the task, as for `pipeline`.
         model: the model directory, which every worker can reach.
-        most_texts: most texts of a call.
+        most_texts: maximum number of texts per call.
         options: further arguments of `pipeline`, such as `batch_invariant` or `device="all"`.
     """
 
@@ -48,7 +48,7 @@ class PipelineHandler(ModelHandler[str | tuple[Any, ...], PredictionResult, Pipe
         Args:
             batch: texts, or tuples of the arguments of a call.
             model: the pipeline.
-            inference_args: options of its calls.
+            inference_args: options of the pipeline's calls.
         """
         options = dict(inference_args or {})
         texts = [element for element in batch if isinstance(element, str)]
@@ -63,5 +63,5 @@ class PipelineHandler(ModelHandler[str | tuple[Any, ...], PredictionResult, Pipe
 
 
 def _rows(answers: Any) -> Any:
-    """Return the answers one by one: those of sparse embeddings are the rows of one array."""
+    """Return one answer per text; sparse embeddings come as one array, which is split into rows."""
     return (answers[i : i + 1] for i in range(answers.shape[0])) if hasattr(answers, "indptr") else answers

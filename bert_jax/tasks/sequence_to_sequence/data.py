@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.tokenization import Tokenizer
 
 NO_LABEL = -1  # label of padding
-_MULTIPLE = 8  # padded lengths of targets are multiples of it
+_MULTIPLE = 8  # padded lengths of targets are multiples of this
 
 
 def read_source_targets(spec: Any, columns: Columns, bad: InvalidRows | None = None) -> list[Example]:
@@ -26,7 +26,7 @@ def read_source_targets(spec: Any, columns: Columns, bad: InvalidRows | None = N
     Args:
         spec: a table, as for `read_examples`.
         columns: the columns.
-        bad: treatment of invalid rows; None means that they are an error.
+        bad: collects invalid rows; None: they are an error.
 
     Raises:
         InputError: as for `read_examples`, or a text is empty, or there are no rows.
@@ -60,13 +60,13 @@ class SourceTargets:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """int64 `[n]`, tokens of the longer text of each row."""
+        """The number of tokens in the longer text of each row, int64 `[n]`."""
         lengths: np.ndarray = np.maximum(self.sources.lengths, self.targets.lengths)
         return lengths
 
     @functools.cached_property
     def target_length(self) -> int:
-        """The greatest padded length of targets."""
+        """The maximum padded length of targets."""
         return int(-(-self.targets.lengths.max() // _MULTIPLE) * _MULTIPLE)
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
@@ -74,7 +74,7 @@ class SourceTargets:
 
         Returns:
             `input_ids` and `attention_mask` of the sources `[B, length]`; `decoder_input_ids`, the targets without
-            their last token, and `labels`, the targets without their first, `[B, T]`; `example_weights` `[B]`.
+            their last token, and `labels`, the targets without their first token, `[B, T]`; `example_weights` `[B]`.
         """
         sources = self.sources.pad(index, length, pad_id)
         targets = self.targets.pad(index, min(length, self.target_length), pad_id)

@@ -1,4 +1,4 @@
-"""Evaluate encoder-decoders over sources with targets, and write the texts that they generate."""
+"""Evaluate encoder-decoders on sources with targets, and write the texts that they generate."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -28,14 +28,14 @@ _TOKEN_METRICS = ("cross_entropy", "perplexity", "accuracy")
 class SequenceToSequenceEvaluator(Evaluator):
     """Evaluate an encoder-decoder.
 
-    Texts are written with the settings of the model's generation_config.json. `predict` writes one object per row to a
-    `.jsonl` file, `generated_text`, or a column of this name.
+    Texts are generated with the settings of the model's generation_config.json. `predict` writes one object per row to
+    a `.jsonl` file, with `text` and `generated_text`, or a table with a column `generated_text`.
 
     Args:
         model_dir: the directory of an encoder-decoder.
         onnx: must be None.
         batch_size: rows of a batch; rounded up to a multiple of the number of devices.
-        max_seq_length: the longest source in tokens; 0 = the model's own limit.
+        max_seq_length: maximum number of tokens in a source; 0 = the model's own limit.
         dtype: as for `bert_jax.evaluation.model_runner.open_runner`.
 
     Raises:
@@ -69,7 +69,7 @@ class SequenceToSequenceEvaluator(Evaluator):
         rows = -(-batch_size // parts) * parts
         self.runner = ModelRunner(model.config, model.params, model.tokenizer, model.compute, limit, rows, mesh)
         self.task = self.build_task(model.encoder_decoder)
-        # Sources and targets of a row are padded to one length.
+        # The length of a row is that of its source or its target, whichever is longer.
         longest = max(limit, model.decoder_config.max_position_embeddings)
         self.predictor = RowPredictor(self.runner, self.task.predict, longest)
 
@@ -78,10 +78,9 @@ class SequenceToSequenceEvaluator(Evaluator):
         return SequenceToSequenceTask(model)
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
-        """Score the next tokens of the targets, and texts that the model writes, with
-        `bert_jax.metrics.generation.TEXT_METRICS`.
+        """Score the model's next-token predictions for the targets, and the texts that it generates.
 
-        Texts are written only if a metric of texts is wanted.
+        Texts are generated only if a text metric or no metric is requested.
         """
         text_metrics = [name for name in metric_names if name not in _TOKEN_METRICS]
         of_texts = choose_text_metrics(text_metrics) if text_metrics or not metric_names else ()
@@ -99,7 +98,7 @@ class SequenceToSequenceEvaluator(Evaluator):
         return Evaluated({name: scores[name] for name in names} | {"examples": len(rows)}, list)
 
     def predict(self, data: Any, out: storage.PathLike, columns: Columns, invalid: InvalidRows) -> int:
-        """Write a text for every row, as `Evaluator.predict` does."""
+        """Write a generated text for every row, as `Evaluator.predict` does."""
         name = table_name(data)
 
         def checked(row: tuple[int, dict[str, Any]]) -> _Row:
@@ -116,7 +115,7 @@ class SequenceToSequenceEvaluator(Evaluator):
         return write_answers(out, ["generated_text"], rows, answers, ("generated_text",), lambda row: row.kept)
 
     def _texts(self, rows: Sequence[Example]) -> list[str]:
-        """Return the text that the model writes for each source."""
+        """Return the text that the model generates for each source."""
         return [answer["generated_text"] for answer in self._write([row.text for row in rows])]
 
 

@@ -1,4 +1,4 @@
-"""The pipeline text2text-generation: an encoder-decoder writes a text for each text, such as a summary."""
+"""The pipeline text2text-generation: an encoder-decoder generates a text from each text, such as a summary."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ class PretrainedEncoderDecoder:
         config: the encoder's architecture.
         decoder_config: the decoder's architecture.
         params: the tree of `EncoderDecoder.init`, of jax arrays.
-        tokenizer: the tokenizer of sources and texts.
+        tokenizer: the tokenizer of sources and generated texts.
         compute: dtype and platform.
-        settings: how the model writes texts.
+        settings: the generation settings.
         max_length: number of tokens to which sources are cut.
     """
 
@@ -59,7 +59,7 @@ class PretrainedEncoderDecoder:
     def generate(
         self, input_ids: np.ndarray, attention_mask: np.ndarray, settings: GenerationSettings, keys: Any = None
     ) -> np.ndarray:
-        """Write a text for each source, as `decoding.generate` does; the rows are a multiple of `parts`."""
+        """Generate a text for each source with `decoding.generate`; the number of rows is a multiple of `parts`."""
         check_max_length(settings, self.decoder_config)
         inputs: Any = (input_ids, attention_mask, keys)
         model, mesh = self.encoder_decoder, mesh_of(self.params)
@@ -70,7 +70,7 @@ class PretrainedEncoderDecoder:
             return np.asarray(_run(model, self.params, ids, mask, settings, keys))
 
     def decode(self, tokens: np.ndarray) -> list[str]:
-        """Return the texts of `generate`."""
+        """Decode the tokens of `generate` to texts."""
         texts = []
         for row in tokens[:, 1:].tolist():
             end = row.index(self.settings.eos_token_id) if self.settings.eos_token_id in row else len(row)
@@ -109,7 +109,7 @@ def load_text2text(path: storage.PathLike, dtype: str = "auto") -> PretrainedEnc
 
 
 class Text2TextGeneration(Pipeline):
-    """Generation of a text for each text, such as a summary or a translation."""
+    """Generation of a text from each text, such as a summary or a translation."""
 
     head = EncoderDecoder.head
 
@@ -134,28 +134,28 @@ class Text2TextGeneration(Pipeline):
         seed: int = 0,
         truncation: bool = True,
     ) -> list[dict[str, str]]:
-        """Write a text for each text; options that are None are those of the model's files.
+        """Generate a text from each text; an option of None takes the setting of the model's files.
 
         Args:
             texts: one text or a list of texts.
-            max_length: most tokens of a text, with its first.
-            min_length: fewest tokens of a text.
+            max_length: maximum number of tokens in a generated text, start token included.
+            min_length: minimum number of tokens in a generated text.
             num_beams: number of beams of beam search; 1 = greedy search, or sampling.
-            length_penalty: power of the length by which beam search divides log probabilities.
+            length_penalty: exponent of the length by which beam search divides log probabilities.
             early_stopping: when beam search ends: True, False or "never" (`GenerationSettings`).
             no_repeat_ngram_size: no sequence of this number of tokens occurs twice; 0 = no limit.
             do_sample: whether to sample tokens instead of searching for likely texts.
             temperature: divisor of the logits before sampling.
             top_k: number of most likely tokens to sample from; 0 = all.
             top_p: sum of the probabilities of the most likely tokens to sample from.
-            seed: seed of samples. A text's samples depend on the seed and on its place in the list, not on the others.
+            seed: seed of samples. A text's sample depends on the seed and its position in the list, not on other texts.
             truncation: whether to cut texts over the model's limit; otherwise they are an error.
 
         Returns:
-            A list of dicts with `generated_text`; of one dict for one text.
+            A list of dicts with `generated_text`, also for a single text.
 
         Raises:
-            InputError: an item is no text or too long, or an option does not fit.
+            InputError: an item is not a text or is too long, or an option does not fit.
         """
         model, text_list = cast(PretrainedEncoderDecoder, self.model), as_texts(texts)
         settings = model.settings.changed(

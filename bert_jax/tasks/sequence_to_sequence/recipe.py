@@ -16,7 +16,7 @@ from bert_jax.recipes.shared_keys import (
 KEYS = {name: key for name, key in FINE_TUNING_KEYS.items() if name != "keep_head"} | TABLE_KEYS | {
     "decoder_init_from": Key("", "model directory that the decoder starts from; empty = that of init_from",
                              may_change=CONTENT),
-    "model.decoder_layers": Key(0, "number of layers of a decoder with random parameters; 0 = those of the encoder",
+    "model.decoder_layers": Key(0, "number of layers of a decoder with random parameters; 0 = as in the encoder",
                                 least=0),
     "label_smoothing": label_smoothing("fraction of a token's probability that is spread evenly over the vocabulary"),
     "data.source_column": column("source", "column of the text to read"),
@@ -24,11 +24,11 @@ KEYS = {name: key for name, key in FINE_TUNING_KEYS.items() if name != "keep_hea
     "data.has_header": HAS_HEADER,
     "data.max_seq_length": max_seq_length(512, "maximum number of tokens in a source; longer texts are cut", least=3),
     "data.max_target_length": Key(128, "maximum number of tokens in a target; longer texts are cut", least=3),
-    "generation.num_beams": Key(4, "beams with which the finished model writes; 1 = greedy search", least=1),
-    "generation.length_penalty": Key(1.0, "power of the length by which beam search divides log probabilities",
+    "generation.num_beams": Key(4, "number of beams in the trained model's beam search; 1 = greedy search", least=1),
+    "generation.length_penalty": Key(1.0, "exponent of the length by which beam search divides log probabilities",
                                      above=-math.inf),
-    "generation.no_repeat_ngram_size": Key(0, "tokens of sequences that the finished model never writes twice; 0 = no "
-                                           "limit", least=0),
+    "generation.no_repeat_ngram_size": Key(0, "the trained model generates no sequence of this number of tokens twice; "
+                                           "0 = no limit", least=0),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

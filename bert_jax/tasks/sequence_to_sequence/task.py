@@ -1,4 +1,4 @@
-"""Sequence to sequence: an encoder-decoder from two encoders learns to write a text for a text.
+"""Sequence to sequence: train an encoder-decoder, made of two encoders, to generate a text from a text.
 
 Rothe et al. 2020 (arXiv:1907.12461). The decoder sees the target up to a token and predicts the next one.
 """
@@ -137,7 +137,7 @@ def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def _check(recipe: Recipe) -> None:
-    """Raise InputError for keys that this task does not have."""
+    """Raise InputError for settings that this task does not support."""
     for name, value in (("lora.rank", recipe.lora.rank), ("distillation.teacher", recipe.distillation.teacher),
                         ("quantization.mode", recipe.quantization.mode)):  # fmt: skip
         if value:
@@ -154,7 +154,7 @@ def _check_lengths(recipe: Recipe, model: EncoderDecoder) -> None:
 
 
 def _settings(recipe: Recipe, tokenizer: Tokenizer) -> GenerationSettings:
-    """Return how the trained model writes texts."""
+    """Return the generation settings of the trained model."""
     generation = recipe.generation
     try:
         return GenerationSettings(
@@ -171,7 +171,7 @@ def _settings(recipe: Recipe, tokenizer: Tokenizer) -> GenerationSettings:
 
 
 def _start(recipe: Recipe) -> _Start:
-    """Open the encoder-decoder, or the encoders, that a recipe starts from; or make one with random parameters.
+    """Open the encoder-decoder or the encoders that a recipe starts from, or make a model with random parameters.
 
     Raises:
         InputError: keys contradict each other, or the models have different vocabularies.
@@ -207,7 +207,7 @@ def _start(recipe: Recipe) -> _Start:
 
 
 def _fresh_decoder(recipe: Recipe, config: Any) -> Any:
-    """Return the architecture of a decoder like the encoder."""
+    """Return the encoder's architecture for a new decoder, with `decoder_layers` layers if set."""
     return config.replace(num_hidden_layers=recipe.model.decoder_layers or config.num_hidden_layers)
 
 

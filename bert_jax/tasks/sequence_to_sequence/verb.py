@@ -1,4 +1,4 @@
-"""The verb `text2text`: texts that an encoder-decoder writes."""
+"""The verb `text2text`: generate texts with an encoder-decoder."""
 
 import argparse
 from typing import Any
@@ -23,7 +23,7 @@ def add_verbs(verbs: Verbs) -> None:
         verbs,
         "text2text",
         run_text2text,
-        "write a text for each text with an encoder-decoder: a summary, a translation",
+        "generate a text from each text with an encoder-decoder: a summary, a translation",
         "The defaults are the settings in the model's generation_config.json.",
         """bert-jax text2text runs/summaries/model "The river rose all night, and in the morning the bridge was gone."
            bert-jax text2text runs/summaries/model --file articles.txt --num-beams 4 --max-length 80 --json
@@ -36,7 +36,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_text2text(args: argparse.Namespace) -> int:
-    """Print the text that an encoder-decoder writes for each text."""
+    """Print the text that an encoder-decoder generates from each text."""
     return run_over_texts(args, _text2text, _COLUMNS)
 
 
@@ -44,7 +44,7 @@ def _text2text(args: argparse.Namespace) -> None:
     options = _SEARCH.values(args) | _SAMPLING.values(args)
 
     def predict(pipe: Any, texts: list[str]) -> Any:
-        # Another seed for each call, since the random numbers of a text depend on its place in the call.
+        # Each call gets its own seed, since the random numbers of a text depend on its position in the call.
         return pipe(texts, **options | {"seed": args.seed + args.counted})
 
     for text, answer in answers_of(args, "text2text-generation", predict):

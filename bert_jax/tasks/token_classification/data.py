@@ -22,7 +22,7 @@ from bert_jax.tokenization import Tokenizer
 
 _ENTITY_TAG = re.compile(
     "[BIESLU]-."
-)  # prefix of a tag with a type, in any scheme of `bert_jax.data.finetuning.tags.TAG_SCHEMES`
+)  # the beginning of a tag with a type, in any scheme of `bert_jax.data.finetuning.tags.TAG_SCHEMES`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,16 +51,16 @@ class TaggedFeatures(Features):
 def word_pieces(
     tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], joined: Sequence[Sequence[int]] | None = None
 ) -> list[list[list[int]]]:
-    """Tokenize each word of each sentence as within a text whose words are separated by spaces.
+    """Tokenize each word of each sentence as in a text whose words are separated by spaces.
 
     A word without pieces (of control characters, for example) becomes the unknown token, so that it keeps a tag.
 
     Args:
         tokenizer: the tokenizer.
         sentences: the words of each sentence.
-        joined: for each sentence the numbers of the words that no space precedes (`Sentence.joined`); None = none.
+        joined: for each sentence, the numbers of words without a space before them (`Sentence.joined`); None = none.
     """
-    # Words are tokenised independently, so each distinct form once; byte-level pieces depend on the space.
+    # Each distinct form is tokenized once. Its space is part of the form, since byte-level pieces depend on it.
     spaced = [[words[0], *(" " + word for word in words[1:])] for words in sentences]
     for words, forms, numbers in zip(sentences, spaced, joined or (), strict=False):
         for i in numbers:
@@ -82,8 +82,8 @@ def encode_words(
     Args:
         tokenizer: the tokenizer of the words.
         sentences: the words of each sentence.
-        classes: int `[words]` of each sentence, the classes of its words.
-        max_length: the longest row in tokens, special tokens included.
+        classes: for each sentence the classes of its words, int `[words]`.
+        max_length: maximum number of tokens in a row, special tokens included.
         joined: as for `word_pieces`.
     """
     before, after = tokenizer.layout.start, tokenizer.layout.end
@@ -124,17 +124,17 @@ def read_tagged(
 
     Args:
         spec, columns: arguments of `read_sentences`.
-        names: the allowed tags, in the order of their classes; None: `tag_names` or, where these are empty, the tags
-            found, `O` first.
-        bad: how invalid sentences are treated; None: they are an error.
-        tag_names: the names of the classes, in their order, where tags are numbers; () where tags are names.
+        names: the allowed tags, in the order of their classes; None: `tag_names` or, if that is empty, the tags in the
+            data, `O` first.
+        bad: collects invalid sentences; None: they are an error.
+        tag_names: the names of the classes in order, if tags are numbers; () if tags are names.
 
     Returns:
         The sentences and the names of the tags.
 
     Raises:
-        InputError: as `read_sentences`; a sentence has an unknown tag, or a tag that is not of entities where most
-            are; or there are fewer than two tags.
+        InputError: as for `read_sentences`; a tag is unknown, or does not mark entities in data where most do;
+            or there are fewer than two tags.
     """
     bad = bad or InvalidRows(spec, noun="sentence")
     if len(set(tag_names)) < len(tag_names) or len(tag_names) == 1:
@@ -171,7 +171,7 @@ def _known(spec: str, sentence: Sentence, known: Mapping[str, None]) -> Sentence
     for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
         if tag not in known:
             shown = ", ".join(map(repr, [*known][:8])) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
-            raise InvalidRow(_wrong_tag(spec, sentence, f"a tag of {shown}", word, tag), "a tag that is not known")
+            raise InvalidRow(_wrong_tag(spec, sentence, f"one of {shown}", word, tag), "a tag that is not known")
     return sentence
 
 
@@ -190,7 +190,7 @@ def _wrong_tag(spec: str, sentence: Sentence, expected: str, word: str, tag: str
 def in_order(outputs: Sequence[np.ndarray], batches: Sequence[Batch], fill: float = UNTAGGED) -> np.ndarray:
     """Return the value at each word's first piece in `outputs` [B, S] of each batch, in the order of the words.
 
-    The number left out between two sentences has the value `fill`.
+    The word number that is left out between two sentences has the value `fill`.
     """
     places, values = [], []
     for output, batch in zip(outputs, batches, strict=True):

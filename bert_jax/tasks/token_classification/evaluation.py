@@ -1,4 +1,4 @@
-"""Evaluate taggers over sentences, and write their tags beside the words."""
+"""Evaluate taggers on sentences, and write their tags beside the words."""
 
 import contextlib
 import functools
@@ -40,8 +40,7 @@ class TokenClassificationEvaluator(Evaluator):
 
     Args:
         model_dir: a directory in the Hugging Face layout.
-        tag_names: names of the tags 0, 1, ... where the data to evaluate on has numbers for tags; () = the model's
-            names.
+        tag_names: names of the tags 0, 1, ... if the evaluation data has numbers for tags; () = the model's names.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
     """
 
@@ -128,8 +127,10 @@ class TokenClassificationEvaluator(Evaluator):
 
     @contextlib.contextmanager
     def _conll_u_file(self, data: str, out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
-        """Open a CoNLL-U file, and yield a function like `answer_file`'s, whose rows are the lines of a sentence of
-        `data` and its tags."""
+        """Open a CoNLL-U file, and yield a function like `answer_file`'s that writes sentences.
+
+        A row is the lines of a sentence in `data`, and its tags.
+        """
         cells = TableCells(for_spreadsheets=False)
         with storage.open_atomically(out) as file:
             if has_utf8_mark(data):
@@ -173,7 +174,7 @@ def _check_words(data: Any, sentence: Sentence) -> None:
 
 @contextlib.contextmanager
 def _conll_file(out: storage.PathLike, header: Sequence[str]) -> Iterator[Write]:
-    """Open a CoNLL file, and yield a function like `answer_file`'s, whose rows are words and tags of a sentence."""
+    """Open a CoNLL file, and yield a function like `answer_file`'s, whose rows are a sentence's words and tags."""
     cells = TableCells(for_spreadsheets=str(out).lower().endswith(".tsv"))
     with storage.open_atomically(out) as file:
 

@@ -45,7 +45,7 @@ class TokenClassification(Pipeline):
             `text[start:end]`.
 
         Raises:
-            InputError: an item is no text, or the strategy is not known.
+            InputError: an item is not a text, or the strategy is not known.
         """
         if aggregation_strategy not in STRATEGIES:
             raise InputError(

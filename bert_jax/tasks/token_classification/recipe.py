@@ -21,7 +21,7 @@ KEYS = FINE_TUNING_KEYS | {
     "data.label_column": label_column(
         "", "column of the tags; in CoNLL a number, empty = the last; elsewhere a name, empty = upos, tags or ner_tags"
     ),
-    "data.tag_names": Key((), "names of the tags 0, 1, ... where the data has numbers for tags; () = tags are names"),
+    "data.tag_names": Key((), "names of the tags 0, 1, ... if the data has numbers for tags; () = tags are names"),
     "data.metrics": Key(
         (),
         "metrics of evaluation: any of f1, precision, recall, accuracy, types (f1 of each entity type or tag); "

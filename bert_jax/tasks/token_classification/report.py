@@ -10,8 +10,8 @@ from bert_jax.reports import attention, measures
 from bert_jax.reports.classes import calibration_of_answers, confusion_section, per_class_section, worst_rows
 from bert_jax.reports.page import Html, Section, as_html, joined, line_cell, note, shortened, tagged
 
-_WORDS = 150  # most words of a sentence that are shown
-_WORD = 60  # most characters of a word that are shown
+_WORDS = 150  # maximum number of words shown per sentence
+_WORD = 60  # maximum number of characters shown per word
 _NONE = "no entity"  # the type of a word outside of all entities
 
 Spans = np.ndarray  # int [m, 3]: first word, word after the last, type

@@ -27,7 +27,8 @@ from bert_jax.recipes import Recipe
 from bert_jax.tasks.token_classification.data import encode_tagged, in_order, read_tagged
 
 HEAD = "token_classification"
-_USUAL_TAGS = ("O", *(f"{kind}-{name}" for name in ("PER", "ORG", "LOC", "MISC") for kind in "BI"))  # of synthetic rows
+# The tags of synthetic rows.
+_USUAL_TAGS = ("O", *(f"{kind}-{name}" for name in ("PER", "ORG", "LOC", "MISC") for kind in "BI"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +108,7 @@ def build(recipe: Recipe) -> Job:
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return a sentence with a word for each tag: of the teacher, of the recipe, or of four types of entities."""
+    """Return a sentence with one word per tag of the teacher, of the recipe, or of four types of entities."""
     names = list(teacher_classes(recipe, HEAD) or recipe.data.tag_names or _USUAL_TAGS)
     columns = Columns(recipe.data.text_column, "", recipe.data.label_column).filled(TAGGED_COLUMNS)
     return [{columns.text: [WORD] * len(names), columns.label: names}]

@@ -1,4 +1,4 @@
-"""The verb `tag`: the entities of texts."""
+"""The verb `tag`: find the entities of texts."""
 
 import argparse
 from typing import Any
@@ -25,9 +25,9 @@ def add_verbs(verbs: Verbs) -> None:
            bert-jax tag path/to/gliner "Angela Merkel met Barack Obama in Berlin." --labels person,city""",
     )
     tag.add_argument("--strategy", default="first", metavar="NAME",
-                     help="how to merge tokens into entities, as the aggregation_strategy of transformers: none, "
+                     help="how to merge tokens into entities, like aggregation_strategy in transformers: none, "
                      "simple, first (the default), average or max")  # fmt: skip
-    # By hand, since the pipeline is that of another task, which may be absent.
+    # Not ParameterFlags, since these are for the pipeline of another task, which may be absent.
     tag.add_argument("--labels", metavar="NAME,NAME",
         help="zero-shot: types of entities to find; needs a GLiNER")  # fmt: skip
     tag.add_argument("--threshold", type=float, default=0.5, metavar="P",

@@ -1,4 +1,4 @@
-"""Zero-shot NER (GLiNER): spans of types that are named at inference."""
+"""Zero-shot NER (GLiNER): find spans of entity types that are named at inference."""
 
 from bert_jax.tasks.entry import TaskEntry
 

@@ -1,6 +1,6 @@
-"""Batches of a GLiNER: texts behind the names of entity types that they have, and of sampled ones.
+"""Batches for a GLiNER: each text follows the names of its own entity types and of sampled negative ones.
 
-Zaratiana et al. 2023 (arXiv:2311.08526), section 3.2: negative types of a text are sampled from those of its batch.
+Zaratiana et al. 2023 (arXiv:2311.08526), section 3.2: a text's negative types are sampled from the types of its batch.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from bert_jax.tasks.zero_shot_ner.data import SpanText
 from bert_jax.tasks.zero_shot_ner.rows import RowMaker, word_windows
 
 _SAMPLING = 1  # mixed with seed and step, so that it differs from the other random numbers of a step
-_LEAST_TEXT = 8  # tokens of a text for which every row has room
+_LEAST_TEXT = 8  # minimum number of tokens that every row leaves for text
 
 
 class SpanWindow(NamedTuple):
@@ -28,8 +28,8 @@ class SpanWindow(NamedTuple):
         spans: (first word, word after the last, number of the type); in evaluation also spans that leave the window.
         document: the number of the text.
         first_word: the first word of the window.
-        scored: the words that this window scores and no other, a half-open range.
-        types: numbers of the types in the prompt; () = those of the spans.
+        scored: the half-open range of the words that only this window scores.
+        types: numbers of the types in the prompt; () = the types of the spans.
     """
 
     words: list[list[int]]
@@ -47,11 +47,11 @@ class GlinerFeatures:
     Attributes:
         maker: makes the rows.
         names: the names of the types.
-        windows: the texts.
-        max_length: most tokens in a row.
-        most_types: types for which a batch has room.
-        negatives: most sampled types of a row, for each of its spans; 0 in evaluation.
-        kept: numbers of the words of each text that have tokens; others are left out of rows, and not counted there.
+        windows: the texts, or windows of them.
+        max_length: maximum number of tokens in a row.
+        most_types: maximum number of types in a row.
+        negatives: maximum number of sampled types per span of a row; 0 in evaluation.
+        kept: for each text, the numbers of the words that have tokens; rows contain and count only these words.
     """
 
     maker: RowMaker
@@ -72,13 +72,13 @@ class GlinerFeatures:
 
     @functools.cached_property
     def sizes(self) -> np.ndarray:
-        """int `[types]`, the tokens of each type in a prompt."""
+        """The number of tokens of each type in a prompt, int `[types]`."""
         empty = len(self.maker.prompt(()).ids)
         return np.array([len(self.maker.prompt((name,)).ids) - empty for name in self.names], np.int64)
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """int64 `[n]`, tokens of each row with its own types and room for sampled types of mean length."""
+        """The tokens in each row, int64 `[n]`, counting its own types and room for sampled types of mean length."""
         empty = len(self.maker.prompt(()).ids) + len(self.maker.layout.end)
         mean = int(np.ceil(self.sizes.mean()))
         row_lengths = []
@@ -98,7 +98,7 @@ class GlinerFeatures:
         return list(window.types) or sorted({kind for _, _, kind in window.spans})
 
     def sample(self, index: np.ndarray, random: np.random.Generator) -> list[list[int]]:
-        """Return the types of each row of a batch: its own and sampled ones of the other rows, in random order.
+        """Return the types of each row of a batch: its own and a sample of the other rows' types, in random order.
 
         Args:
             index: the rows of the whole batch; -1 for padding.
@@ -120,13 +120,13 @@ class GlinerFeatures:
     def pad(self, index: np.ndarray, length: int, pad_id: int, types: Sequence[Sequence[int]] = ()) -> Batch:
         """Return the batch of rows `index` [B], padded to `length`; an index of -1 makes a row of weight 0.
 
-        Sampled types for which a row has no room are left out of it, the last first.
+        Types that do not fit into a row are left out: sampled types before its own, the last first.
 
         Args:
             index: the rows.
             length: the padded length.
             pad_id: id of the padding token.
-            types: the types of each row; () = those of its window, or of its spans.
+            types: the types of each row; () = the types of its window or, without these, of its spans.
         """
         count = len(index)
         batch: Batch = {
@@ -160,7 +160,7 @@ class GlinerFeatures:
         return batch
 
     def _fitting(self, window: SpanWindow, kinds: list[int], length: int) -> list[int]:
-        """Return the types for which a row of `length` tokens has room beside its text: own ones stay the longest."""
+        """Return the types that fit into a row of `length` tokens with its text; sampled types are dropped first."""
         own_types = set(self._own(window))
         room = length - len(self.maker.prompt(()).ids) - len(self.maker.layout.end) - sum(map(len, window.words))
         for dropped in (
@@ -195,9 +195,9 @@ def encode_span_texts(
         maker: makes the rows.
         texts: the texts.
         names: the names of all types.
-        max_length: most tokens in a row.
+        max_length: maximum number of tokens in a row.
         training: whether types are sampled, and spans wider than `max_width` or cut by a window are left out;
-            otherwise each window is there once for each group of types that fits into a prompt, with all spans.
+            otherwise each window occurs once for each group of types that fits into a prompt, with all spans.
 
     Raises:
         InputError: a row has no room for a text behind the names of its types.
@@ -215,7 +215,7 @@ def encode_span_texts(
         kinds = sorted({kind for *_, kind in spans}) if training else list(range(len(names)))
         for group in _groups(features, kinds, max_length // 2)[: 1 if training else None]:
             prompt = maker.prompt([names[kind] for kind in group])
-            # In training, leave room for a type or two that are sampled.
+            # In training, leave room for one or two sampled types.
             room = maker.room(prompt, max_length) - training * min(2 * int(features.sizes.mean()), max_length // 4)
             if room < min(_LEAST_TEXT, max_length // 4):
                 raise InputError(
@@ -242,7 +242,7 @@ def encode_span_texts(
 
 
 def _groups(features: GlinerFeatures, kinds: list[int], limit: int) -> list[list[int]]:
-    """Divide types into groups of at most `most_types`, whose names have at most `limit` tokens together."""
+    """Divide types into groups of at most `most_types`; the names in a group have at most `limit` tokens together."""
     groups: list[list[int]] = [[]]
     for kind in kinds:
         full = len(groups[-1]) == features.most_types or features.sizes[[*groups[-1], kind]].sum() > limit

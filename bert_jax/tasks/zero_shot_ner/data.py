@@ -1,4 +1,4 @@
-"""Read texts whose spans of words have types: JSON files of `tokenized_text` and `ner`, and tagged sentences."""
+"""Read texts with typed spans of words: JSON files of `tokenized_text` and `ner`, and tagged sentences."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ def iterate_span_texts(
 
 
 def types_of(renames: tuple[str, ...], key: str) -> dict[str, str]:
-    """Return type -> name from texts such as `PER=person`. Raises InputError when one has another form."""
+    """Parse texts such as `PER=person` into type -> name. Raises InputError when one has another form."""
     pairs = [text.partition("=") if isinstance(text, str) else ("", "", "") for text in renames]
     for text, (before, _, after) in zip(renames, pairs, strict=True):
         if not before.strip() or not after.strip():
@@ -110,7 +110,7 @@ def _span(where: str, name: str, span: Any, count: int) -> tuple[int, int, str]:
 
 
 def _of_tags(spec: str, sentence: Sentence, labelled: bool) -> SpanText:
-    """Return the text of a tagged sentence, whose spans its tags mark."""
+    """Return a tagged sentence as a text with the spans that its tags mark."""
     tags = sentence.tags if labelled and sentence.tags else ()
     return SpanText(sentence.line, sentence.words, tuple(_marked(spec, sentence, tags)))
 

@@ -1,4 +1,4 @@
-"""Evaluate GLiNERs over texts with typed spans, and write the entities that they find."""
+"""Evaluate GLiNERs on texts with typed spans, and write the entities that they find."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ class ZeroShotNerEvaluator(Evaluator):
 
     Args:
         model_dir: a directory of a GLiNER.
-        entity_types: the types to find; `predict` needs them; () = those of the data to evaluate on.
+        entity_types: the types to find; () = the types of the evaluation data. `predict` needs them.
         options: arguments of `bert_jax.evaluation.model_runner.open_runner`.
     """
 

@@ -51,8 +51,8 @@ class ZeroShotNer(Pipeline):
             texts: one text or a list of texts.
             labels: the entity types, as a list of names or as one string with commas between them.
             threshold: the probability above which a span of words is an entity.
-            flat_ner: whether entities do not overlap: the more probable one stays. Otherwise an entity may lie inside
-                another.
+            flat_ner: whether entities must not overlap; the more probable one is kept. Otherwise an entity may lie
+                inside another.
             multi_label: whether an entity may have several types.
 
         Returns:
@@ -60,8 +60,8 @@ class ZeroShotNer(Pipeline):
             `text`, `label`, `score` (its probability), `start` and `end` (its characters, `text[start:end]`).
 
         Raises:
-            InputError: an item is no text, there is no type, a type occurs twice, the names of the types leave no room
-                for a text, or the threshold is not in [0, 1].
+            InputError: an item is not a text, there is no type, a type occurs twice, the names of the types leave no
+                room for a text, or the threshold is not in [0, 1].
         """
         text_list = as_texts(texts)
         names = check_types([name.strip() for name in labels.split(",")] if isinstance(labels, str) else labels)
@@ -105,7 +105,7 @@ class ZeroShotNer(Pipeline):
         return ranges, [_joined([spans for _, spans in sorted(windows, key=lambda part: part[0])]) for windows in parts]
 
     def _padded(self, rows: Sequence[GlinerRow]) -> dict[str, np.ndarray]:
-        """Return rows as the padded arrays that the model takes."""
+        """Return rows as padded arrays, the inputs of the model."""
         ids = _filled([row.ids for row in rows], self.tokenizer.pad_id)
         lengths = np.array([len(row.ids) for row in rows])
         return {

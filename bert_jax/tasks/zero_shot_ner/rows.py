@@ -17,7 +17,7 @@ class TypePrompt(NamedTuple):
 
     Attributes:
         ids: the token ids, with the special tokens before the text.
-        positions: the token of each type.
+        positions: the position of each type (one of its tokens).
     """
 
     ids: tuple[int, ...]
@@ -25,7 +25,7 @@ class TypePrompt(NamedTuple):
 
 
 class WordWindow(NamedTuple):
-    """A window of the words of a text, and the words whose spans are taken from it: half-open ranges."""
+    """A window of a text's words, and the words whose spans are taken from this window: two half-open ranges."""
 
     start: int
     stop: int
@@ -38,8 +38,8 @@ class GlinerRow(NamedTuple):
 
     Attributes:
         ids: the token ids.
-        word_positions: the token of each word.
-        type_positions: the token of each type.
+        word_positions: the position of each word (one of its tokens).
+        type_positions: the position of each type (one of its tokens).
     """
 
     ids: list[int]
@@ -56,7 +56,7 @@ def check_types(types: Sequence[str], where: str = "labels") -> tuple[str, ...]:
     """Return names of entity types as a tuple.
 
     Raises:
-        InputError: there is none, one is no string or blank, or one occurs twice.
+        InputError: there are no names, a name is blank or not a string, or a name occurs twice.
     """
     names = tuple(types)
     if not names:
@@ -74,7 +74,7 @@ class RowMaker:
 
     Args:
         tokenizer: the tokenizer, with the special tokens of the prompts.
-        config: the description of prompts and words.
+        config: the settings of prompts and words.
 
     Raises:
         InputError: the tokenizer lacks a special token, has another id for it, or begins rows without one.
@@ -97,7 +97,7 @@ class RowMaker:
         self._names: dict[str, list[int]] = {}
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each word, which may be none."""
+        """Return the token ids of each word; a word may have none."""
         return self.tokenizer.encode_batch(words, parse_special=False) if words else []
 
     def prompt(self, types: Sequence[str]) -> TypePrompt:
@@ -120,7 +120,7 @@ class RowMaker:
         """Return the number of tokens of a text that fit into a row of `max_length` tokens.
 
         Raises:
-            InputError: none fits.
+            InputError: no token fits.
         """
         room = max_length - len(prompt.ids) - len(self.layout.end)
         if room < 1:
@@ -136,7 +136,7 @@ class RowMaker:
         Args:
             prompt: the beginning of the row.
             words: the token ids of each word.
-            max_length: most tokens in the row.
+            max_length: maximum number of tokens in the row.
         """
         ids, positions = [*prompt.ids], []
         limit = max_length - len(self.layout.end)
@@ -152,12 +152,12 @@ class RowMaker:
 def word_windows(lengths: Sequence[int], room: int, config: GlinerConfig) -> list[WordWindow]:
     """Cut the words of a text into overlapping windows of at most `room` tokens and `config.max_len` words.
 
-    Each word is owned by one window. A span is taken from the window that owns its first word; windows overlap so that
-    the longest span is whole there, where `room` allows it.
+    Each word is owned by one window. A span is taken from the window that owns its first word. Windows overlap so that
+    this window holds the whole of even the longest span, if `room` allows it.
 
     Args:
         lengths: number of tokens of each word.
-        room: most tokens in a window; a longer word has a window of its own.
+        room: maximum number of tokens in a window; a longer word has a window of its own.
         config: limits of words and of spans.
     """
     windows, start, own_start = [], 0, 0

@@ -21,15 +21,15 @@ class ScoredSpans(NamedTuple):
     score: np.ndarray
 
     def select(self, index: np.ndarray) -> "ScoredSpans":
-        """Return the spans of an index array."""
+        """Return the spans with the numbers in `index`."""
         return ScoredSpans(*(column[index] for column in self))
 
 
 def spans_above(logits: np.ndarray, threshold: float, first: int = 0) -> ScoredSpans:
-    """Return the spans whose probability is above a threshold, by first word, width and type.
+    """Return the spans whose probability is above a threshold, ordered by first word, width and type.
 
     Args:
-        logits: float32 `[W, K, T]`, of spans that begin at each word and have 1 to K words.
+        logits: float32 `[W, K, T]`, of the spans that begin at each of W words and have 1 to K words, for T types.
         threshold: the probability.
         first: number of the first word.
     """
@@ -39,11 +39,11 @@ def spans_above(logits: np.ndarray, threshold: float, first: int = 0) -> ScoredS
 
 
 def choose_spans(spans: ScoredSpans, flat: bool = True, multi_label: bool = False) -> ScoredSpans:
-    """Choose spans greedily, the most probable first, and return them by first word.
+    """Choose spans greedily, the most probable first, and return them ordered by first word.
 
     Args:
         spans: the candidates.
-        flat: whether chosen spans do not overlap; otherwise one may lie inside another, but not cross it.
+        flat: whether chosen spans must not overlap; otherwise one may lie inside another, but not cross it.
         multi_label: whether a span may have several types.
     """
     chosen: list[int] = []

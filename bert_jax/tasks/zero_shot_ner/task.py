@@ -40,7 +40,7 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "word_positions", "t
 # Settings that determine the parameters of a trained head, or their meaning.
 _SHAPING = ("hidden_size", "num_rnn_layers", "embed_ent_token")
 _FIELDS = ("max_width", "dropout", "max_types", "max_neg_type_ratio", *_SHAPING)
-_USUAL_TYPES, _USUAL_SPANS = 25, 16  # types and spans of synthetic rows
+_USUAL_TYPES, _USUAL_SPANS = 25, 16  # types, and spans per row, of synthetic rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ZeroShotNerTask:
         return {"kinds": logits.argmax(-1).astype(jnp.int32), "logits": logits.max(-1)}
 
     def score(self, predictions: list[dict[str, np.ndarray]], batches: list[Batch]) -> dict[str, float]:
-        """Return the chosen metrics of entities without overlap, over all types."""
+        """Return the chosen metrics of non-overlapping entities over all types."""
         gold, predicted = gold_spans(batches), chosen_spans(predictions, batches)
         return entities.span_scores(self.metrics, self.names, gold, predicted)
 
@@ -96,7 +96,7 @@ class ZeroShotNerTask:
 def span_labels(spans: jax.Array, shape: Sequence[int]) -> jax.Array:
     """Return float32 labels `[B, W, K, T]` = `shape`, 1 for each of `spans [B, E, 3]`: first word, end, type.
 
-    Spans of padding (-1) and wider ones than K words are left out.
+    Padding (-1) and spans wider than K words are left out.
     """
     row = jnp.arange(spans.shape[0])[:, None]
     start, stop, kind = (spans[..., i] for i in range(3))
@@ -118,7 +118,7 @@ def gold_spans(batches: Sequence[Batch]) -> np.ndarray:
 
 
 def chosen_spans(predictions: Sequence[Mapping[str, np.ndarray]], batches: Sequence[Batch]) -> np.ndarray:
-    """Return the spans of a probability above 0.5 in evaluation batches, without overlap, as `gold_spans` does."""
+    """Return non-overlapping spans with a probability above 0.5 in evaluation batches, in the form of `gold_spans`."""
     parts = []
     for prediction, batch in zip(predictions, batches, strict=True):
         row, word, width = np.nonzero(prediction["logits"] > 0)
@@ -202,7 +202,7 @@ def _starting_model(recipe: Recipe) -> tuple[Bert, Tokenizer, Loaded | None]:
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return a text for each of some types, with the same number of spans."""
+    """Return one text per synthetic type, each with the same number of spans."""
     columns = Columns(recipe.data.text_column, "", recipe.data.label_column).filled(SPAN_COLUMNS)
     types = map(str, range(_USUAL_TYPES))
     return [{columns.text: [WORD], columns.label: [[0, 0, name]] * _USUAL_SPANS} for name in types]

@@ -154,7 +154,7 @@ def test_r_drop_of_several_labels_is_the_mean_divergence_of_each(place):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data.class_weights": "balanced"}, "config.data.class_weights: 'balanced' is not known"),
+        ({"data.class_weights": "balanced"}, "config.data.class_weights: expected '' for this task_type"),
         ({"label_smoothing": 0.1}, "config.label_smoothing: expected 0 for multi_label, found 0.1"),
         ({"data.label_separator": ""}, "config.data.label_separator: expected the separator of labels"),
         ({"data.metrics": ("f1",)}, "data.metrics: 'f1' is not a metric of"),

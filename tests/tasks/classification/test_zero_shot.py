@@ -54,7 +54,7 @@ def test_one_text_and_classes_with_commas(model):
     [
         ({"candidate_labels": []}, "candidate_labels: expected at least one class, each once"),
         ({"candidate_labels": "cat,dog, cat"}, "candidate_labels: expected at least one class, each once"),
-        ({"candidate_labels": "cat", "hypothesis_template": "this is it"}, "hypothesis_template: expected {} for"),
+        ({"candidate_labels": "cat", "hypothesis_template": "this is it"}, "hypothesis_template: expected {} in"),
         ({"candidate_labels": ["cat", 3]}, "text 1: expected a string, found int"),
     ],
 )

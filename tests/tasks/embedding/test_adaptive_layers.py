@@ -128,7 +128,7 @@ def test_a_run_teaches_earlier_layers(recipe, tmp_path, start):
     [
         (
             {"data.layers_per_step": 4},
-            "config.data.layers_per_step: expected at most 3, the layers before the last, found 4",
+            "config.data.layers_per_step: expected at most 3, the number of layers before the last, found 4",
         ),
         ({"data.loss": "tsdae"}, "config.data.layers_per_step: expected 0 for loss 'tsdae', found 2"),
     ],

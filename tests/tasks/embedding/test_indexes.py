@@ -232,7 +232,7 @@ def test_the_verb(models, tmp_path, capsys):
 
 def test_options_and_files_that_do_not_fit(models, tmp_path, write_small):
     sparse = pipeline("search", models["sparse_embedding"])
-    with pytest.raises(InputError, match="precision: expected a model of a vector for each token, found another one"):
+    with pytest.raises(InputError, match="precision: expected a model of late interaction, found another one"):
         sparse.write_index(CORPUS, tmp_path / "index", precision="int8")
     with pytest.raises(InputError, match="at least one text, found none"):
         sparse.write_index([], tmp_path / "index")
@@ -259,10 +259,10 @@ def test_options_and_files_that_do_not_fit(models, tmp_path, write_small):
         ("sentence_embedding", "vectors.bin", b"x", "vectors.bin: expected [0-9,]+ bytes, found"),
         ("sentence_embedding", "text_lengths.bin", np.int64(-5), "expected text_lengths with a sum of"),
         ("sentence_embedding", "texts.bin", np.uint8(255), "expected texts in UTF-8, found other values"),
-        ("sparse_embedding", "token_texts.bin", np.int32(-1), "expected token_texts of numbers below"),
+        ("sparse_embedding", "token_texts.bin", np.int32(-1), "expected token_texts below"),
         ("sparse_embedding", "token_starts.bin", np.int64(7), "expected token_starts with a sum of"),
         ("multi_vector", "index.json", {"precision": "int4"}, "expected a precision of float32, float16, int8"),
-        ("multi_vector", "codes.bin", np.int32(1 << 20), "expected codes of numbers below"),
+        ("multi_vector", "codes.bin", np.int32(1 << 20), "expected codes below"),
         ("multi_vector", "lengths.bin", np.int64(1 << 40), "expected lengths with a sum of"),
     ],
 )  # fmt: skip

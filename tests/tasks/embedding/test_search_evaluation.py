@@ -117,7 +117,7 @@ def test_a_document_with_the_id_of_its_query_counts_where_it_is_relevant(tmp_pat
     assert ndcg(*((i, i, 1) for i in range(4))) == 1.0 and not caplog.messages
     own = [(0, 1, 1), (1, 1, 1), (2, 3, 1), (3, 3, 0), (3, 2, 1)]  # relevant for one of four
     kept, left_out = ndcg(*own, keep_same_id=True), ndcg(*own)
-    assert caplog.messages == [f"{tmp_path}: left out the document with the same id of 3 queries, as BEIR does"]
+    assert caplog.messages == [f"{tmp_path}: left out the document with the query's id for 3 queries, as BEIR does"]
     assert left_out > kept
 
 
@@ -200,9 +200,9 @@ def test_parquet_files_of_the_hub_and_compressed_lines(folder, tmp_path, corpus,
 BROKEN = {
     "expected corpus.jsonl or corpus.parquet or corpus/*.parquet, found neither": ("corpus.jsonl", None),
     "expected an id in _id, found None": ("corpus.jsonl", '{"text": "a"}\n'),
-    "expected an _id of its own, found 'd1' again": ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n' * 2),
+    "expected a unique _id, found 'd1' again": ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n' * 2),
     "expected texts in text and title, found None and ''": ("corpus.jsonl", '{"_id": "d1"}\n'),
-    "expected a text of each query that qrels/test names, found none of 'd7'": (
+    "expected a text of each query that qrels/test names, found none for 'd7'": (
         "queries.jsonl",
         "".join(f'{{"_id": "q{i}", "text": "cat"}}\n' for i in range(9)),
     ),

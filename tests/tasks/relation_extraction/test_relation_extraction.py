@@ -215,7 +215,7 @@ def test_rows_are_held_out_by_relation_or_by_document(place, tmp_path):
     ("changes", "message"),
     [
         ({"data.train": ""}, r"config\.data\.train: expected a file to learn from"),
-        ({"data.null_label": "none"}, r"config\.data\.null_label: expected a relation of .*train\.json, found 'none'"),
+        ({"data.null_label": "none"}, r"config\.data\.null_label: expected a relation in .*train\.json, found 'none'"),
         ({"data.metrics": ("f2",)}, r"data\.metrics: 'f2' is not a metric of relations"),
         ({"best_metric": "f3"}, r"config\.best_metric: 'f3' is not measured"),
         ({"data.max_seq_length": 64}, r"config\.data\.max_seq_length: expected at most the model's 48 positions"),
@@ -246,7 +246,7 @@ def test_rows_that_do_not_fit(place, tuned, tmp_path):
         evaluation.evaluate(tuned[1], str(tmp_path / "a.jsonl"))
     rows.pop(1)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(InputError, match=r"line 2: expected a relation of 'based_in', .*, found 'loves'"):
+    with pytest.raises(InputError, match=r"line 2: expected one of 'based_in', .*, found 'loves'"):
         evaluation.evaluate(tuned[1], str(tmp_path / "a.jsonl"))
     scores = evaluation.evaluate(tuned[1], str(tmp_path / "a.jsonl"), invalid_rows="skip")
     assert scores["examples"] == 2

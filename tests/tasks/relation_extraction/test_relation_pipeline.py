@@ -126,7 +126,7 @@ def test_items_that_do_not_fit(model, tmp_path):
         extract({}, markers="punct")
     plain = write_model(tmp_path / "plain", "sequence_classification", num_labels=3, id2label=NAMES)
     ask = pipeline("relation-extraction", plain)
-    with pytest.raises(InputError, match="expected a model of relation extraction by bert_jax, or how"):
+    with pytest.raises(InputError, match="expected a relation extraction model trained by bert_jax, or the style"):
         ask(pair("ada works at acme .", "ada", "acme"))
     assert ask(pair("ada works at acme .", "ada", "acme"), markers="entity_marker_punct")["label"] in NAMES
     (plain / "bert_jax.json").write_text('{"relations": {"markers": "x"}}')

@@ -118,7 +118,7 @@ def test_classes(tmp_path):
     assert relation_names("a", rows, "", several=True) == (("met", "saw"), "NA")
     assert relation_labels(rows, ("NA", "met", "saw"), "NA", several=False).tolist() == [2, 0, 1]
     assert relation_labels(rows, ("met", "saw"), "NA", several=True).tolist() == [[0, 1], [0, 0], [1, 0]]
-    with pytest.raises(InputError, match="expected a relation of a, found 'nil'; known: NA, met, saw"):
+    with pytest.raises(InputError, match="expected a relation in a, found 'nil'; known: NA, met, saw"):
         relation_names("a", rows, "nil", several=False)
     with pytest.raises(InputError, match="expected at least 2 relations, found saw"):
         relation_names("a", rows[:1], "", several=False)
@@ -136,7 +136,7 @@ def test_labels_that_do_not_fit(tmp_path):
     rows = read(tmp_path / "a.jsonl", PLAIN, DOCRED)
     for names, null, several, message in (
         (None, "", False, r"line 2: expected one relation of a pair, found P19, P20 \(config.data.multi_label=true"),
-        (("P19", "P20"), "", True, "line 1: expected a relation of 'P19', 'P20', found 'saw'"),
+        (("P19", "P20"), "", True, "line 1: expected one of 'P19', 'P20', found 'saw'"),
         (("P19", "P20", "saw"), "", False, r"line 2: expected one relation of a pair.*\(and 5 more"),
     ):
         bad = InvalidRows("a.jsonl")

@@ -243,7 +243,7 @@ def test_what_does_not_fit(place, changes, message):
 
 def test_tags_that_do_not_fit(place, tuned, tmp_path):
     (tmp_path / "dev.conll").write_text("a O\n\nthe O\ncat B-CAT\n")
-    message = r"dev\.conll: line 3: in the sentence .* expected a tag of 'O', 'B-LOC', .*, found 'B-CAT' of .* 'cat'"
+    message = r"dev\.conll: line 3: in the sentence .* expected one of 'O', 'B-LOC', .*, found 'B-CAT' of .* 'cat'"
     with pytest.raises(InputError, match=message):
         job(place, **{"data.dev": str(tmp_path / "dev.conll")})
     with pytest.raises(InputError, match=message):

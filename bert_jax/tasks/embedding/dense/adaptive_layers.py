@@ -1,4 +1,4 @@
-"""Adaptive layers: embeddings of earlier layers learn too, so that a model cut to its first layers embeds well.
+"""Adaptive layers: train embeddings of earlier layers too, so that a model cut to its first layers embeds well.
 
 Li et al. 2024 (arXiv:2402.14776), section 3.
 """
@@ -16,7 +16,7 @@ from bert_jax.data.finetuning.batching import TrainSource
 from bert_jax.errors import InputError
 from bert_jax.jobs.base import Job, Metrics
 
-_LAYER = "layer_{}"  # names of batch arrays with the layers of this step
+_LAYER = "layer_{}"  # batch array: i-th layer of this step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,11 @@ class AdaptiveLayers:
     """Settings of adaptive layers.
 
     Attributes:
-        count: number n of earlier layers of a step.
-        weight: weight of their mean loss.
-        kl_weight: weight of the KL divergence of an earlier layer's embedding from the last layer's, which does not
-            learn from it; both are softmaxes over the dimensions at `temperature`.
-        temperature: the temperature, which multiplies this term too.
+        count: number n of earlier layers that a step trains.
+        weight: weight of the mean loss of these layers.
+        kl_weight: weight of the KL divergence between the softmax over an earlier layer's embedding and that over the
+            last layer's, which gets no gradient.
+        temperature: temperature of both softmaxes; it also multiplies the divergence.
     """
 
     count: int
@@ -41,7 +41,7 @@ class AdaptiveLayers:
         """Return the settings of a recipe's data section; None without adaptive layers.
 
         Raises:
-            InputError: the model has too few layers, or the loss has no embeddings.
+            InputError: the model has too few layers, or the loss does not allow adaptive layers.
         """
         if not data.layers_per_step:
             return None
@@ -49,12 +49,12 @@ class AdaptiveLayers:
             expected = f"0 for loss {data.loss!r}"
             raise InputError(f"config.data.layers_per_step: expected {expected}, found {data.layers_per_step}")
         if data.layers_per_step >= num_layers:
-            expected = f"at most {num_layers - 1}, the layers before the last"
+            expected = f"at most {num_layers - 1}, the number of layers before the last"
             raise InputError(f"config.data.layers_per_step: expected {expected}, found {data.layers_per_step}")
         return cls(data.layers_per_step, data.layers_weight, data.layers_kl_weight, data.layers_kl_temperature)
 
     def layers(self, batch: Batch) -> list[jax.Array]:
-        """Return the layers of a batch, from 0; the first ones where it names none."""
+        """Return the layers that a batch names, from 0; the first layers if it names none."""
         drawn = [batch.get(_LAYER.format(i)) for i in range(self.count)]
         return [jnp.int32(i) if layer is None else layer.max().astype(jnp.int32) for i, layer in enumerate(drawn)]
 
@@ -62,7 +62,7 @@ class AdaptiveLayers:
         self, embeddings: jax.Array, objective: Callable[[jax.Array], tuple[jax.Array, Metrics]], real: jax.Array,
         rows: jax.Array,
     ) -> tuple[jax.Array, Metrics]:  # fmt: skip
-        """Return the sum of the terms, and the metrics of the last layer.
+        """Return the total loss over the layers, and the metrics of the last layer.
 
         Args:
             embeddings: `[B, T, 1 + n, D]`, of the last layer and of the layers of this step.
@@ -81,7 +81,7 @@ class AdaptiveLayers:
         return total, sums
 
     def with_layers(self, job: Job, num_layers: int, seed: int) -> Job:
-        """Return a job whose batches name the layers of each step, a pure function of seed and step."""
+        """Return a job whose batches name the earlier layers to train, a pure function of seed and step."""
 
         def values(step: int) -> Mapping[str, float]:
             chosen = np.random.default_rng([seed, step]).choice(num_layers - 1, self.count, replace=False)

@@ -21,7 +21,7 @@ from bert_jax.tasks.embedding.text_pairs import encode_pairs, read_pairs, stream
 class SentenceEmbeddingEvaluator(Evaluator):
     """Evaluate a sentence-embedding model by the similarity of pairs of texts.
 
-    The similarity is the one that the model's files name, by default cosine. `predict` writes one object per row to a
+    The similarity function is the one in the model's files, by default cosine. `predict` writes one object per row to a
     `.jsonl` file: `text`, `pair` and `score`. A table has a header and a column `score`. Columns copied from the data
     come first.
 
@@ -55,12 +55,12 @@ class SentenceEmbeddingEvaluator(Evaluator):
 
     @classmethod
     def columns(cls, model_dir: storage.PathLike, given: Columns) -> Columns:
-        """Return the columns of `Evaluator.columns`, without the further texts of the model's training."""
+        """Return the columns as `Evaluator.columns` does, without further text columns of the training."""
         metadata = dataclasses.replace(read_training_metadata(model_dir).columns, more=(), texts="")
         return given.filled(metadata).filled(cls.default_columns)
 
     def evaluate(self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows) -> Evaluated:
-        """Score the model by the correlations (spearman, pearson) of similarities with labels, which are numbers."""
+        """Score the model by the correlations (spearman, pearson) of similarities with numeric labels."""
         task = dataclasses.replace(self.task, metrics=choose_embedding_metrics(metric_names, labelled=True))
         pairs = read_pairs(data, columns, bad=invalid)
         rows = self._encode(pairs, columns)

@@ -1,4 +1,4 @@
-"""The loss of a saved model of sentence embeddings on labelled data."""
+"""The loss of a saved sentence-embedding model on labelled data."""
 
 from bert_jax.conversion.load_pretrained import Loaded
 from bert_jax.data.finetuning.columns import Columns
@@ -7,7 +7,7 @@ from bert_jax.tasks.embedding.text_pairs import read_pairs
 
 
 def examples_of_model(loaded: Loaded, data: str, count: int) -> Examples:
-    """Return the loss of a saved model on labelled rows, by the labels and columns of its training."""
+    """Return the loss of a saved model on labelled rows, read with the columns of its training."""
     recipe = recipe_of_model("sentence_embedding", loaded, data)
     named = recipe.data
     if named.label_column:

@@ -1,5 +1,4 @@
-"""Guides: models of sentence embeddings that tell which in-batch negatives are false (Solatorio 2024,
-arXiv:2402.16829)."""
+"""Guides: sentence-embedding models that detect false in-batch negatives (Solatorio 2024, arXiv:2402.16829)."""
 
 from collections.abc import Callable
 
@@ -22,7 +21,7 @@ _HEAD = "sentence_embedding"
 def with_guide(
     recipe: Recipe, compute: Compute, rows: Paddable, encode: Callable[[Tokenizer, str, int], Paddable]
 ) -> RowsWithOutputs:
-    """Add the vectors of the recipe's guide to training rows, from the cache where it has them.
+    """Add the embeddings of the recipe's guide to training rows, from its cache if it has them.
 
     Args:
         recipe: a resolved recipe with `data.guide`.
@@ -31,7 +30,7 @@ def with_guide(
         encode: function of (tokenizer, prompt, max_length) that tokenizes the same n rows for the guide.
 
     Raises:
-        InputError: the recipe names no cache, or the guide is no model of sentence embeddings.
+        InputError: the recipe names no cache, or the guide is not a sentence-embedding model.
     """
     data = recipe.data
     if only_shapes(recipe):

@@ -1,4 +1,4 @@
-"""An index of sentence embeddings on disk, with all or, on demand, with some of which a query is compared."""
+"""An index of sentence embeddings on disk, for exact or, with a graph, approximate search."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from bert_jax.tasks.embedding.dense.graph import Graph, GraphWriter
 from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter
 from bert_jax.tasks.embedding.search_index import SearchIndex, best_texts
 
-_BLOCK = 1 << 16  # texts that are compared with a query together
+_BLOCK = 1 << 16  # texts that are compared with a query at a time
 
 
 class DenseIndex(SearchIndex):
@@ -28,10 +28,10 @@ class DenseIndex(SearchIndex):
         cls, files: IndexWriter, chunks: Iterable[np.ndarray], similarity: str, *, approximate: bool = False,
         **options: Any,
     ) -> dict[str, Any]:  # fmt: skip
-        """Write an index of vectors `[n, D]`, with a graph of them if search may miss some to be faster.
+        """Write an index of vectors `[n, D]`, with a graph of them if `approximate` is set.
 
         Raises:
-            InputError: a graph cannot be written for the similarity, or without its package.
+            InputError: a graph does not support the similarity, or usearch is not installed.
         """
         graph, count = GraphWriter(similarity) if approximate else None, 0
         for chunk in chunks:
@@ -44,7 +44,7 @@ class DenseIndex(SearchIndex):
 
     def _best(self, query: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
         if self._graph is not None and 2 * top_k < len(self._vectors):
-            numbers = self._graph.nearest(query[0], 2 * top_k)  # more than are needed, as the graph rounds vectors
+            numbers = self._graph.nearest(query[0], 2 * top_k)  # twice as many, as the graph rounds vectors
             if len(numbers) >= top_k:
                 scores, best = best_texts(compare(self._similarity, query, self._vectors[numbers])[0], top_k)
                 return scores, numbers[best]

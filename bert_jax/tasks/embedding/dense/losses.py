@@ -1,4 +1,4 @@
-"""Losses of sentence embeddings whose rows are pairs or triplets of vectors."""
+"""Losses of sentence embeddings over pairs or triplets of vectors."""
 
 import jax
 import jax.numpy as jnp
@@ -57,13 +57,13 @@ def cosent(scores: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
 
 
 def score_margins(embeddings: jax.Array) -> jax.Array:
-    """Return the dot product of text and pair less that of text and negative, `[B]`, of vectors `[B, 3, D]`
+    """Return the dot product of text and pair minus that of text and negative, `[B]`, for vectors `[B, 3, D]`
     (Hofstatter et al. 2020, arXiv:2010.02666, section 4.1)."""
     return (embeddings[:, 0] * (embeddings[:, 1] - embeddings[:, 2])).sum(-1)
 
 
 def triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.Array, jax.Array]:
-    """Return the triplet losses of vectors `[B, 3, D]`, `[B]`, and 1 where the pair is nearer than the negative.
+    """Return the triplet losses `[B]` of vectors `[B, 3, D]`, and 1 where the pair is nearer than the negative, `[B]`.
 
     Args:
         embeddings: the vectors of text, pair and negative.
@@ -75,7 +75,7 @@ def triplet(embeddings: jax.Array, distance: str, margin: float) -> tuple[jax.Ar
         if distance == "cosine":
             return 1 - cosines(embeddings[:, 0], other)
         squared = jnp.square(embeddings[:, 0] - other).sum(-1)
-        return jnp.sqrt(jnp.maximum(squared, 1e-24))  # equal texts: gradient 0 and not NaN
+        return jnp.sqrt(jnp.maximum(squared, 1e-24))  # the gradient for equal texts is 0 and not NaN
 
     near, far = apart(embeddings[:, 1]), apart(embeddings[:, 2])
     return jnp.maximum(near - far + margin, 0), (near < far).astype(jnp.float32)

@@ -20,10 +20,10 @@ class EmbeddingLoss(NamedTuple):
     """The requirements of a loss.
 
     Attributes:
-        whole_batch: whether it compares the rows of a batch with each other, so that the losses of its parts do not sum
-            to its loss.
-        single_texts: whether it learns from single texts, so that evaluation reads other columns.
-        labels: whether it learns from labels.
+        whole_batch: whether it compares the rows of a batch with each other, so that it is not the sum of the losses of
+            micro-batches.
+        single_texts: whether it trains on single texts, so that evaluation reads other columns.
+        labels: whether it trains on labels.
         negatives: whether each row must have a negative text.
     """
 
@@ -56,32 +56,32 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
                                 "negatives of it"),
     "data.guide": Key("", "in_batch_negatives: directory of a model of sentence embeddings, whose similarities mask "
                       "false negatives (GISTEmbed)", synonyms="gist gistembed gistembedloss cachedgistembedloss"),
-    "data.guide_cache": Key("", "directory in which the guide's embeddings of data.train are kept, local or gs://"),
-    "data.guide_margin": Key(0.0, "a negative is masked if the guide finds it more similar than the pair less this "
-                             "margin", least=0),
+    "data.guide_cache": Key("", "directory for the guide's embeddings of data.train, local or gs://"),
+    "data.guide_margin": Key(0.0, "a negative is masked if the guide's similarity to it exceeds that to the pair minus "
+                             "this margin", least=0),
     "data.guide_margin_strategy": Key("absolute", "whether guide_margin is a difference, or a fraction of the pair's "
                                       "similarity", ("absolute", "relative")),
-    "data.label_scale": Key(1.0, "cosine: label of two texts with the same meaning; labels are divided by it", above=0),
+    "data.label_scale": Key(1.0, "cosine: label of texts with the same meaning, by which labels are divided", above=0),
     "data.distance": Key("euclidean", "triplet: distance between embeddings", ("euclidean", "cosine")),
     "data.margin": Key(1.0, "triplet: margin by which the negative should be farther away than the positive", above=0),
     "data.matryoshka_dims": Key((), "Matryoshka: the loss is summed over embeddings cut to these numbers of leading "
                                 "dimensions; () = whole embeddings", synonyms="matryoshka matryoshkaloss mrl"),
     "data.matryoshka_weights": Key((), "weight of the loss at each of matryoshka_dims; () = 1 each"),
-    "data.layers_per_step": Key(0, "adaptive layers: number of earlier layers, drawn in each step, whose embeddings "
-                                "learn too; 0 = none", least=0),
+    "data.layers_per_step": Key(0, "adaptive layers: number of earlier layers, drawn at random, that each step trains "
+                                "too; 0 = none", least=0),
     "data.layers_weight": Key(1.0, "adaptive layers: weight of the mean loss of the earlier layers", least=0),
     "data.layers_kl_weight": Key(1.0, "adaptive layers: weight of the KL divergence between embeddings of an earlier "
                                  "and the last layer", least=0),
     "data.layers_kl_temperature": Key(0.3, "adaptive layers: temperature of this KL divergence", above=0),
-    "data.train_columns": column((), "simcse, tsdae, none: columns of texts in data.train; () = text_column and, for "
-                                 "none, pair_column"),
+    "data.train_columns": column((), "losses simcse, tsdae and none: columns of texts in data.train; () = text_column "
+                                 "and, for loss none, pair_column"),
     "data.text_column": text_column("sentence1", "column of the first text"),
     "data.pair_column": pair_column("sentence2", "column of the second text"),
     "data.negative_column": column("", "column of the negative text of triplet, margin_mse and in_batch_negatives; "
                                    "empty = none"),
     "data.negative_columns": column((), "columns of several negative texts of a row, in place of negative_column"),
-    "data.label_column": label_column("", "column of the similarity of a pair, for cosine, cosent, angle and "
-                                      "evaluation, or of the margin of margin_mse"),
+    "data.label_column": label_column("", "column of the similarity of a pair (cosine, cosent, angle and evaluation) "
+                                      "or of the margin (margin_mse)"),
     "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('similarities')} or, without labels, "
                         f"{metric_names('ranks')}; () = all that apply"),
 }  # fmt: skip

@@ -53,21 +53,21 @@ class SentenceEmbeddingTask:
             cosines times `scale` as logits. `simcse`: the same, with a text as its own pair (Gao et al. 2021,
             arXiv:2104.08821, section 3). `cosine`: squared error between cosine and label. `cosent`, `angle`:
             CoSENT over cosines or AnglE's similarities, times `scale`. `triplet`: max(distance to pair - distance to
-            negative + margin, 0). `margin_mse`: squared error between label and the dot product of text and pair less
-            that of text and negative. `none`: 0, for distillation.
+            negative + margin, 0). `margin_mse`: squared error between the label and the dot product of text and pair
+            minus that of text and negative. `none`: 0, for distillation.
         labelled: whether the evaluation data has labels.
         metrics: names of metrics of similarities or, without labels, of ranks (`bert_jax.metrics.KINDS`).
         scale: factor of similarities in `in_batch_negatives`, `cosent` and `angle`.
         distance: distance of triplets: `euclidean` or `cosine` (1 - cosine).
         margin: margin of triplets.
         similarity: similarity for evaluation (`bert_jax.inference.similarity.similarities`).
-        contrast: further choices of `in_batch_negatives`, and the rule by which a guide masks them.
-        mask_duplicates: whether choices equal to a row's text or pair are no negatives.
+        contrast: further negatives of `in_batch_negatives`, and the rule by which a guide masks false ones.
+        mask_duplicates: whether texts equal to a row's text or pair are not its negatives.
         guided: whether batches have a guide's embeddings (`bert_jax.tasks.embedding.dense.guide`).
         truncate_dim: number of leading dimensions for evaluation; None = all.
-        parts: number of parts of the batch whose activations exist at a time, for losses that compare its rows.
-        matryoshka: (dimensions, weight) of each cut of the embeddings over which the loss is summed; () = no cut.
-        adaptive: settings by which earlier layers learn too; None = only the last layer's embeddings learn.
+        parts: number of parts of the batch that are embedded one at a time, for losses that compare its rows.
+        matryoshka: (dimensions, weight) of each truncation of the embeddings that is trained; () = whole embeddings.
+        adaptive: settings of adaptive layers; None = only the last layer's embeddings are trained.
     """
 
     model: Bert
@@ -100,11 +100,11 @@ class SentenceEmbeddingTask:
     ) -> tuple[jax.Array, Metrics]:
         """Return the loss and the metrics of a batch (see `bert_jax.jobs.base.Task`).
 
-        Where rows are compared with each other (`EmbeddingLoss.whole_batch`), the losses of micro-batches do not sum to
-        the loss of the batch. The task itself splits the batch there.
+        A loss that compares rows (`EmbeddingLoss.whole_batch`) is not the sum of the losses of micro-batches, so the
+        task gets the whole batch and splits it itself.
         """
         inputs = {name: batch[name] for name in INPUTS}
-        if self.loss_name == "simcse":  # a text is its own pair, with another dropout
+        if self.loss_name == "simcse":  # a text is its own pair, with another dropout mask
             inputs = {name: jnp.repeat(array, 2, axis=1) for name, array in inputs.items()}
         layers = self.adaptive.layers(batch) if self.adaptive else []
         embed = functools.partial(self._embed, params, layers=layers)
@@ -118,7 +118,7 @@ class SentenceEmbeddingTask:
         return objective(embeddings)
 
     def _of_cuts(self, embeddings: jax.Array, batch: Batch, rows: jax.Array) -> tuple[jax.Array, Metrics]:
-        """Return the loss of embeddings [B, T, D], summed over their Matryoshka cuts, and its metrics."""
+        """Return the loss of embeddings [B, T, D], summed over their Matryoshka truncations, and its metrics."""
         if not self.matryoshka:
             return self._objective(embeddings, batch, rows)
         total = jnp.float32(0)
@@ -190,7 +190,7 @@ class SentenceEmbeddingTask:
     def _embed(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, layers: Sequence[jax.Array] = ()
     ) -> jax.Array:
-        """Return the embeddings [B, T, D] of a batch; with n `layers` [B, T, 1 + n, D], the last layer's first."""
+        """Return the embeddings [B, T, D] of a batch; with n `layers`, [B, T, 1 + n, D], the last layer first."""
         rows, texts, length = batch["input_ids"].shape
         inputs = [batch[name].reshape(-1, length) for name in INPUTS]
         options: dict[str, Any] = {"output_last_hidden_state": False, "output_hidden_states": bool(layers)}
@@ -262,14 +262,14 @@ def build(recipe: Recipe) -> Job:
 
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return two rows of the texts that are compared."""
+    """Return two rows with the columns that the loss needs."""
     for name in _needed_columns(recipe.data):
         recipe.data[name] = recipe.data[name] or name
     return table_rows(pair_columns(recipe)[0], ("0", "0"))
 
 
 def pair_columns(recipe: Recipe) -> tuple[Columns, Columns]:
-    """Return the columns of training and of evaluation; some losses train on labels."""
+    """Return the columns of training, which depend on the loss, and those of evaluation."""
     data = recipe.data
     negative = fine_tuning.negative_columns(data)
     pairs = Columns(
@@ -289,22 +289,22 @@ def pair_columns(recipe: Recipe) -> tuple[Columns, Columns]:
 
 
 def _has_similarities(data: Any) -> bool:
-    """Return whether labels are similarities, by which pairs are evaluated, and not differences of scores."""
+    """Return whether evaluation has labels: similarities of pairs, not differences of scores."""
     return bool(data.label_column) and data.loss != "margin_mse"
 
 
 def _metadata(learned: Columns, scored: Columns) -> TrainingMetadata:
-    """Return the columns to record: pairs and the label of evaluation, without negatives."""
+    """Return the metadata to save: the columns of evaluation, without negatives."""
     return TrainingMetadata(dataclasses.replace(scored, more=()))
 
 
 def _text_settings(recipe: Recipe, loaded: Loaded | None) -> TextSettings:
-    """Return the settings of the model to train: of `loaded`, or for a fresh student those of its teacher."""
+    """Return the text settings of the model to train: of `loaded` or, for a new student, of its teacher."""
     distilled = distillation_of(recipe)
     if distilled is None or "embeddings" not in distilled.weights:
         return loaded.settings if loaded else TextSettings()
     taught = teacher_text_settings(distilled)
-    if distilled.cache:  # the teacher reads texts behind its own prompt
+    if distilled.cache:  # the teacher reads texts with its own prompt
         return loaded.settings if loaded else TextSettings(similarity=taught.similarity)
     if loaded is None:
         return dataclasses.replace(taught, truncate_dim=None)
@@ -320,7 +320,7 @@ def _check(recipe: Recipe) -> None:
     data = recipe.data
     needs = EMBEDDING_LOSSES[data.loss]
     if data.loss == "none" and distillation_of(recipe) is None:
-        raise InputError("config.data.loss: expected none only with config.distillation.teacher, found no teacher")
+        raise InputError("config.data.loss: expected 'none' only with config.distillation.teacher, found no teacher")
     if data.loss == "simcse" and recipe.distillation.teacher:
         teacher = recipe.distillation.teacher
         raise InputError(f"config.distillation.teacher: expected none for loss 'simcse', found {teacher}")
@@ -330,8 +330,8 @@ def _check(recipe: Recipe) -> None:
     if data.train_columns and not needs.single_texts:
         raise InputError(f"config.data.train_columns: expected () for loss {data.loss!r}, found {data.train_columns}")
     if needs.single_texts and data.validation_split:
-        raise InputError(f"config.data.validation_split: expected 0 for loss {data.loss!r}, whose rows are texts to "
-                         f"learn from, found {data.validation_split}; use data.dev")  # fmt: skip
+        raise InputError(f"config.data.validation_split: expected 0 for loss {data.loss!r}, which trains on single "
+                         f"texts, found {data.validation_split}; use data.dev")  # fmt: skip
     if needs.single_texts and not data.dev:
         return
     if data.negative_columns and (data.negative_column or needs.negatives):
@@ -346,7 +346,7 @@ def _check(recipe: Recipe) -> None:
 
 
 def _needed_columns(data: Any) -> tuple[str, ...]:
-    """Return the keys of columns that a loss needs beside those of a pair."""
+    """Return the keys of columns that a loss needs in addition to those of a pair."""
     needs = EMBEDDING_LOSSES[data.loss]
     return ("label_column",) * needs.labels + ("negative_column",) * needs.negatives
 
@@ -374,7 +374,7 @@ def _task(recipe: Recipe, model: Bert) -> SentenceEmbeddingTask:
 
 
 def _matryoshka(data: Any, size: int) -> tuple[tuple[int, float], ...]:
-    """Return the dimensions and weights of a recipe. Raises InputError when they do not fit vectors of `size`."""
+    """Return (dimensions, weight) of each Matryoshka truncation. Raises InputError if one does not fit `size`."""
     dims, weights = tuple(data.matryoshka_dims), tuple(data.matryoshka_weights)
     fitting = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= size for n in dims)
     if not fitting or len(set(dims)) < len(dims):

@@ -1,7 +1,7 @@
 """TSDAE: sentence embeddings from texts alone, by a denoising autoencoder (Wang et al. 2021, arXiv:2104.06979).
 
-Some tokens of a text are deleted, the rest is embedded, and a decoder reconstructs the text from the one vector. The
-parameters are `{"student": tree of the model, "decoder": ...}`; only the former are saved.
+Some tokens of a text are deleted, the rest is embedded, and a decoder reconstructs the text from that vector. The
+parameters are `{"student": tree of the model, "decoder": ...}`; only the student's are saved.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from bert_jax.storage import PathLike
 
 @dataclasses.dataclass(frozen=True)
 class DenoisingTask:
-    """The denoising autoencoder over a task of sentence embeddings, which evaluates them.
+    """The denoising autoencoder; a task of sentence embeddings does the evaluation.
 
     Attributes:
         task: a SentenceEmbeddingTask.
@@ -79,7 +79,7 @@ class DenoisingTask:
 
 
 def _real(batch: Batch) -> jax.Array:
-    """Return 1 for tokens to reconstruct, all but the first, `[B, S - 1]`."""
+    """Return 1 for tokens to reconstruct: all after the first except padding, `[B, S - 1]`."""
     real: jax.Array = batch["attention_mask"][:, 0, 1:].astype(jnp.float32) * batch["example_weights"][:, None]
     return real
 
@@ -87,10 +87,10 @@ def _real(batch: Batch) -> jax.Array:
 def with_decoder(job: Job, recipe: Recipe) -> Job:
     """Return the training job in which a decoder reconstructs texts from their embeddings.
 
-    The masked-LM head of `init_from` becomes that of the decoder, if there is one.
+    The decoder starts from the masked-LM head of `init_from`, if there is one.
 
     Raises:
-        InputError: the model's family has no such decoder, or the recipe adapts or distils the model.
+        InputError: the model's family has no such decoder, or TSDAE does not support a recipe key.
     """
     task, init_params = _wrapped(job, recipe)
     pretrained: Params = {} if job.pretrained is None else {"student": job.pretrained}

@@ -17,9 +17,9 @@ class _Rows(NamedTuple):
     """Tokenized texts.
 
     Attributes:
-        window: their numbers.
+        window: the numbers of the texts.
         inputs: padded arrays by name, `[N, S]`.
-        lengths: number of tokens of each, with those that fill up a query, `[N]`.
+        lengths: number of tokens of each text, including those that fill up a query, `[N]`.
         scored: bool `[N, S]`, whether a token has a vector in the result.
     """
 
@@ -30,10 +30,10 @@ class _Rows(NamedTuple):
 
 
 class MultiVectorEmbedding(Embedder):
-    """Embeddings with a vector for each token: float32 `[T, D]` for one text of T tokens, and for a list, a list.
+    """Embeddings with a vector for each token: float32 `[T, D]` for a text of T tokens, a list of these for a list.
 
-    The option `task` also sets the length of a text, the tokens that are skipped, and whether it is filled up with mask
-    tokens. Without it a text is a document with the default prompt and no length of its own.
+    The option `task` also sets the maximum length, the skipped tokens, and whether texts are filled up with mask
+    tokens. Without it, a text is a document with the default prompt and the model's maximum length.
     """
 
     head = "multi_vector"
@@ -51,7 +51,7 @@ class MultiVectorEmbedding(Embedder):
         return vectors
 
     def _tokenized(self, texts: list[str], prompt: str, task: str | None, truncation: bool) -> Iterator[_Rows]:
-        """Tokenize texts behind the prompt, a window at a time."""
+        """Tokenize texts with a prompt, a window of texts at a time."""
         settings = self.model.settings.multi_vector or MultiVectorSettings()
         longest = min(settings.length_of(task, self.model.max_length), self.model.config.max_position_embeddings)
         check_option("prompt", prompt)
@@ -79,7 +79,7 @@ class MultiVectorEmbedding(Embedder):
             attended = inside if expansion.attended else real
         scored = inside & ~np.isin(ids, settings.skipped_ids(self.tokenizer, task))
         inputs = {"input_ids": ids, "attention_mask": attended.astype(np.int32)}
-        if offset := self.model.config.positions.position_offset:  # else positions would count attended tokens only
+        if offset := self.model.config.positions.position_offset:  # default positions count attended tokens only
             inputs["position_ids"] = np.broadcast_to(places + offset, ids.shape)
         return _Rows(window, inputs, lengths, scored)
 
@@ -87,10 +87,10 @@ class MultiVectorEmbedding(Embedder):
 def encode_behind_markers(
     tokenizer: Tokenizer, settings: MultiVectorSettings, texts: Sequence[str], prompt: str, longest: int
 ) -> tuple[list[list[int]], list[int]]:
-    """Tokenize texts behind a prompt, which may begin with a token of the vocabulary (`settings.markers`).
+    """Tokenize texts with a prompt, which may begin with a token of the vocabulary (`settings.markers`).
 
     Returns:
-        The rows, with special tokens, cut to `longest` tokens; and the number of tokens of each before it was cut.
+        The rows, with special tokens, cut to `longest` tokens; and the number of tokens of each row before the cut.
     """
     marker, prompt = _marker(tokenizer, settings, prompt)
     start, end = [*tokenizer.layout.start, *marker], list(tokenizer.layout.end)
@@ -101,7 +101,7 @@ def encode_behind_markers(
 
 
 def _marker(tokenizer: Tokenizer, settings: MultiVectorSettings, prompt: str) -> tuple[list[int], str]:
-    """Return the id of the token of the vocabulary with which a prompt begins, if it has one, and the rest."""
+    """Return the id of the marker (a token of the vocabulary) that begins a prompt, if any, and the rest."""
     for _, marker in settings.markers:
         if marker.strip() and prompt.startswith(marker):
             for token in (marker, marker.split(maxsplit=1)[0]):

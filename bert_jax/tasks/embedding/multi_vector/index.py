@@ -1,4 +1,4 @@
-"""A late-interaction index: vectors of tokens on disk, and centroids whose bounds tell which texts to score."""
+"""A late-interaction index: vectors of tokens on disk, and centroids that bound the scores of texts."""
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,8 +13,8 @@ from bert_jax.tasks.embedding.search_index import SearchIndex, best_texts
 
 PRECISIONS = ("float32", "float16", "int8")
 _BLOCK = 1 << 16  # tokens whose bounds, codes or distances are computed together
-_SCORED = 64  # texts that are scored exactly together
-_SAMPLE = 64  # tokens per centroid from which centroids are computed
+_SCORED = 64  # texts whose exact scores are computed together
+_SAMPLE = 64  # sampled tokens per centroid for k-means
 _ROUNDS = 8  # rounds of k-means
 _SLACK = 1e-4  # relative error of bounds in float32
 
@@ -22,9 +22,9 @@ _SLACK = 1e-4  # relative error of bounds in float32
 class MultiVectorIndex(SearchIndex):
     """Vectors of tokens on disk, mapped into memory. Search is exact for the vectors as they are stored.
 
-    Each vector is a centroid and a residual (Santhanam et al. 2022, arXiv:2112.01488, section 3.3). The product of a
-    query's vector q with the centroid, plus |q| times the residual's length, bounds the product with the vector. The
-    sums of these bounds say in which order to score texts, and when no other text can be among the best.
+    Each vector is the sum of a centroid and a residual (Santhanam et al. 2022, arXiv:2112.01488, section 3.3). The
+    product of a query's vector q with the centroid, plus |q| times the residual's length, bounds the product with the
+    vector. Texts are scored in descending order of the sums of these bounds, until no other can be among the best.
     """
 
     options = ("precision", "centroids")
@@ -55,11 +55,11 @@ class MultiVectorIndex(SearchIndex):
             chunks: the texts.
             similarity: not used: every similarity of such models is a sum of maxima.
             precision: one of `PRECISIONS`: the dtype of the vectors, or int8 for their residuals.
-            centroids: number of centroids; None means the power of two below 4 times the root of the number of tokens.
-            seed: seed of the tokens from which the centroids are computed.
+            centroids: number of centroids; None means the greatest power of two up to 4 * sqrt(number of tokens).
+            seed: seed for sampling the tokens from which the centroids are computed.
 
         Raises:
-            InputError: the precision is not known, or no text has a token that is scored.
+            InputError: the precision is not known, or no text has a scored token.
         """
         if precision not in PRECISIONS:
             raise InputError(f"precision: expected {', '.join(PRECISIONS)}, found {precision!r}")
@@ -83,14 +83,14 @@ class MultiVectorIndex(SearchIndex):
 
     @functools.cached_property
     def _codes(self) -> np.ndarray:
-        """The centroid of each vector, which the first search checks."""
+        """The number of each vector's centroid, checked on first use."""
         codes = self._stored_codes
         if len(codes) and not 0 <= codes.min() <= codes.max() < len(self._centroids):
-            raise self._files.damaged(f"codes of numbers below {len(self._centroids):,}")
+            raise self._files.damaged(f"codes below {len(self._centroids):,}")
         return codes
 
     def vectors(self, text: int) -> np.ndarray:
-        """Return the vectors of a text as they are stored, float32 `[T, D]`."""
+        """Return the vectors of a text in their stored precision, as float32 `[T, D]`."""
         place = slice(self._starts[text], self._starts[text + 1])
         stored = self._vectors[place].astype(np.float32)
         if self._scales is None:
@@ -151,7 +151,7 @@ def _k_means(vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.nd
         order = np.argsort(codes, kind="stable")
         filled, begins = np.unique(codes[order], return_index=True)
         sums = np.add.reduceat(sample[order], begins, axis=0)
-        centers[filled] = sums / np.diff([*begins, len(sample)])[:, None]  # a center without vectors stays
+        centers[filled] = sums / np.diff([*begins, len(sample)])[:, None]  # a center without vectors is not moved
     return centers
 
 
@@ -163,7 +163,7 @@ def _nearest_centers(vectors: np.ndarray, centers: np.ndarray) -> np.ndarray:
 
 
 def _blocks(lengths: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the numbers of texts with tokens, consecutive ones with about `_BLOCK` tokens together."""
+    """Yield the numbers of texts that have tokens, in consecutive blocks of about `_BLOCK` tokens."""
     filled = np.flatnonzero(lengths)
     parts = np.cumsum(lengths[filled]) // _BLOCK
     yield from np.split(filled, np.flatnonzero(np.diff(parts)) + 1)

@@ -11,9 +11,9 @@ KEYS = SEARCH_KEYS | {
                                 "True"),
     "data.attend_to_expansion": Key(bool, "whether tokens attend to these mask tokens; not set = as in the model, else "
                                     "False"),
-    "data.skip_punctuation": Key(bool, "whether punctuation in documents is not scored; not set = as in the model, "
+    "data.skip_punctuation": Key(bool, "whether scoring skips punctuation in documents; not set = as in the model, "
                                  "else True"),
-    "data.query_prefix": Key(str, "text before queries, perhaps a token such as '[unused0] '; not set = as in the "
+    "data.query_prefix": Key(str, "text before queries, for example the token '[unused0] '; not set = as in the "
                              "model, else none"),
     "data.document_prefix": Key(str, "text before documents; not set = as in the model, else none"),
 }  # fmt: skip

@@ -31,11 +31,11 @@ _TOKEN_DIM = 128
 
 @dataclasses.dataclass(frozen=True)
 class MultiVectorTask(QueryDocumentTask):
-    """Late interaction: a score sums over the tokens of a query the greatest product with a token of the document.
+    """Late interaction: the score is the sum, over a query's tokens, of the greatest product with a document's token.
 
     Attributes:
         similarity: `maxsim`, or `meanmaxsim`, which divides by the number of tokens of the query.
-        skipped_in_queries: ids of tokens of queries that are not scored.
+        skipped_in_queries: ids of tokens that are not scored in queries.
         skipped_in_documents: the same for documents.
     """
 
@@ -54,7 +54,7 @@ class MultiVectorTask(QueryDocumentTask):
     def vectors(self, params: Any, ids: jax.Array, mask: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
         """Return the vectors of tokens `[n, S, D]`."""
         positions = None
-        if offset := self.model.config.positions.position_offset:  # else positions would count attended tokens only
+        if offset := self.model.config.positions.position_offset:  # default positions count attended tokens only
             positions = jnp.broadcast_to(jnp.arange(ids.shape[1]) + offset, ids.shape)
         options: dict[str, Any] = {"dropout_key": dropout_key, "output_last_hidden_state": False}
         vectors = self.model.apply(params, ids, mask, position_ids=positions, **options).token_embeddings
@@ -98,7 +98,7 @@ class MultiVectorTask(QueryDocumentTask):
 
 
 def _outside(ids: jax.Array, skipped: tuple[int, ...]) -> jax.Array:
-    """Return which ids are none of `skipped`."""
+    """Return a mask of the ids that are not in `skipped`."""
     return jnp.isin(ids, jnp.array(skipped, jnp.int32), invert=True) if skipped else jnp.ones(ids.shape, bool)
 
 
@@ -116,7 +116,7 @@ def _config_and_settings(
 
 
 def _with_projection(recipe: Recipe, config: BertConfig) -> BertConfig:
-    """Return the config with a projection of tokens, where it has none. Raises InputError for another `token_dim`."""
+    """Return the config with a projection of tokens, added if missing. Raises InputError for another `token_dim`."""
     dimensions = recipe.data.token_dim
     if config.embedding_layers:
         width = config.sentence_embedding_size
@@ -130,7 +130,7 @@ def _with_projection(recipe: Recipe, config: BertConfig) -> BertConfig:
 
 
 def _settings(recipe: Recipe, of_model: TextSettings) -> TextSettings:
-    """Return the settings of a model, changed by the keys that are set; without settings, by their defaults too."""
+    """Return the model's settings, or the defaults if it has none, changed by the keys that the recipe sets."""
     data, settings = recipe.data, of_model.multi_vector
     keys = {name: data[name] for name in _DEFAULTS if data[name] is not None}
     if settings is None:

@@ -1,4 +1,4 @@
-"""`CorpusSearch`: compare queries with all texts of a corpus that is given, in memory, or in an index on disk."""
+"""`CorpusSearch`: compare queries with a corpus, which is passed to the call, kept in memory, or indexed on disk."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -15,7 +15,7 @@ from bert_jax.tasks.embedding.index_files import IndexFiles, new_index
 from bert_jax.tasks.embedding.search_index import SearchIndex
 
 # Option of `write_index` -> the kind of embeddings whose index has it.
-_KIND_OF_OPTION = {"precision": "a vector for each token", "centroids": "a vector for each token",
+_KIND_OF_OPTION = {"precision": "late interaction", "centroids": "late interaction",
                    "approximate": "sentence embeddings"}  # fmt: skip
 
 
@@ -28,11 +28,11 @@ class _Chunk(NamedTuple):
 
 
 class _Corpus(NamedTuple):
-    """The corpus of later calls.
+    """The corpus that later calls search.
 
     Attributes:
-        size: the size of its vectors; None = not cut.
-        chunks: its parts, where it is in memory.
+        size: the size of truncated vectors; None = not truncated.
+        chunks: its parts, if it is in memory.
         files: the files of its index on disk, or None.
         search_index: the index of `files`.
     """
@@ -49,7 +49,7 @@ class _Best:
     Attributes:
         vectors: the vectors of the queries.
         scores: similarities, float32 `[N, up to top_k]`, the most similar first.
-        numbers: the numbers of the texts in the corpus, int64, like `scores`; at equal scores the first comes first.
+        numbers: the texts' numbers in the corpus, int64, one per score; at equal scores, the first text comes first.
     """
 
     def __init__(self, vectors: Any, count: int, top_k: int):
@@ -57,7 +57,7 @@ class _Best:
         self.scores, self.numbers = np.zeros((count, 0), np.float32), np.zeros((count, 0), np.int64)
 
     def add(self, scores: np.ndarray, start: int) -> None:
-        """Take the scores `[N, n]` of further texts into account; `start` is the number of the first."""
+        """Merge the scores `[N, n]` of further texts; `start` is the number of the first of these."""
         columns = np.argsort(-scores, axis=1, kind="stable")[:, : self._top_k]
         scores = np.concatenate([self.scores, np.take_along_axis(scores, columns, 1)], axis=1)
         numbers = np.concatenate([self.numbers, columns + start], axis=1)
@@ -68,18 +68,18 @@ class _Best:
 class CorpusSearch(Embedder):
     """Exact search: compare a query with every text of a corpus."""
 
-    index_class: ClassVar[type[SearchIndex]]  # of `write_index`
+    index_class: ClassVar[type[SearchIndex]]  # what `write_index` writes
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._corpus: _Corpus | None = None  # replaced as a whole, since calls of other threads read it
+        self._corpus: _Corpus | None = None  # replaced as a whole, as other threads may read it
 
     def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
-        """Return the vectors of queries or documents behind a prompt, ready to be compared; `task` as for `_prompt`."""
+        """Return the vectors of queries or documents with a prompt, ready to be compared; `task` as for `_prompt`."""
         return comparable(self.model.settings.similarity, self._embed(texts, prompt, size, task, True, False))
 
     def _prompt(self, task: str, name: str | None, text: str | None) -> str:
-        """Return the text to put before queries (`query`) or documents (`document`)."""
+        """Return the prompt to put before texts; `task` is `query` or `document`."""
         return self.model.settings.prompt_of_task(task, name, text)
 
     def index(
@@ -97,8 +97,8 @@ class CorpusSearch(Embedder):
             corpus: the texts.
             prompt_name: as `corpus_prompt_name` of a call.
             prompt: as `corpus_prompt` of a call.
-            truncate_dim: as of a call; later calls use the same value.
-            max_active_dims: likewise.
+            truncate_dim: as for a call; later calls use the same value.
+            max_active_dims: as for `truncate_dim`.
 
         Returns:
             The number of texts.
@@ -131,12 +131,12 @@ class CorpusSearch(Embedder):
             directory: a new or empty local directory.
             prompt_name: as `corpus_prompt_name` of a call.
             prompt: as `corpus_prompt` of a call.
-            truncate_dim: as of a call; later calls use the same value.
-            max_active_dims: likewise.
-            precision: precision of the vectors of a model with one for each token: `float32`, `float16` (half the
-                size), or `int8` of their differences from centroids (a quarter).
-            centroids: number of centroids of the vectors of tokens; None means about 4 times the root of their number.
-            approximate: whether search in the index may miss texts to be faster, by a graph of the sentence embeddings;
+            truncate_dim: as for a call; later calls use the same value.
+            max_active_dims: as for `truncate_dim`.
+            precision: precision of stored vectors in late interaction: `float32`, `float16` (half the size), or `int8`
+                for differences from centroids (a quarter).
+            centroids: number of centroids in late interaction; None means about 4 * sqrt(number of tokens).
+            approximate: whether search may miss texts in order to be faster, with a graph of the sentence embeddings;
                 needs the extra `usearch`.
 
         Returns:
@@ -185,7 +185,7 @@ class CorpusSearch(Embedder):
 
     @property
     def _width(self) -> int:
-        """Return the number of dimensions of a vector, before it is cut."""
+        """Return the number of dimensions of a vector before truncation."""
         return self.model.config.sentence_embedding_size
 
     def __call__(  # type: ignore[override]
@@ -211,7 +211,7 @@ class CorpusSearch(Embedder):
             prompt_name: name of the prompt for the queries, as for `SentenceEmbedding`. A model without a default
                 prompt uses its prompt `query`, if it has one.
             prompt: prompt for the queries, instead of a named one.
-            corpus_prompt_name: likewise for the corpus, with prompts `document`, `passage` or `corpus`.
+            corpus_prompt_name: the same for the corpus, with prompts `document`, `passage` or `corpus`.
             corpus_prompt: prompt for the corpus, instead of a named one.
             truncate_dim: as for `SentenceEmbedding`.
             max_active_dims: as for `SparseEmbedding`.
@@ -245,7 +245,7 @@ class CorpusSearch(Embedder):
             options: the other options of a call.
 
         Returns:
-            float32 and int64 `[N, min(top_k, texts in the corpus)]`, in the order of a call.
+            float32 and int64 `[N, min(top_k, texts in the corpus)]`, ordered as by a call.
 
         Raises:
             InputError: as a call.
@@ -265,7 +265,7 @@ class CorpusSearch(Embedder):
         truncate_dim: int | None = None,
         max_active_dims: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Search as `nearest`, and put the texts that are found into `texts` by their numbers."""
+        """Search as `nearest` does, and add the texts that are found to `texts`, by their numbers."""
         top_k = positive("top_k", top_k)
         kept = (
             self._corpus

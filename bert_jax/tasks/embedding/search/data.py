@@ -60,7 +60,7 @@ def read_retrieval_set(directory: storage.PathLike, split: str = "test") -> Retr
     queries = {name: text for name, text in _texts(root, "queries") if name in judgements}
     if missing := sorted(judgements.keys() - queries.keys()):
         raise InputError(
-            f"{root}: expected a text of each query that qrels/{split} names, found none of {missing[0]!r} "
+            f"{root}: expected a text of each query that qrels/{split} names, found none for {missing[0]!r} "
             f"({len(missing):,} in all)"
         )
     return RetrievalSet(root, {name: queries[name] for name in judgements}, judgements)
@@ -74,7 +74,7 @@ def _texts(root: storage.Path, part: str) -> Iterator[tuple[str, str]]:
             if not isinstance(text, str) or not isinstance(title, str):
                 raise InputError(f"{where}: expected texts in text and title, found {text!r} and {title!r}")
             if name in seen:
-                raise InputError(f"{where}: expected an _id of its own, found {name!r} again")
+                raise InputError(f"{where}: expected a unique _id, found {name!r} again")
             seen.add(name)
             check_utf8(where, name, title, text)
             yield name, f"{title} {text}".strip()
@@ -93,7 +93,7 @@ def _judgements(root: storage.Path, split: str) -> dict[str, dict[str, int]]:
 
 
 def _files(root: storage.Path, folder: str, stem: str, endings: tuple[str, ...]) -> list[str]:
-    """Return the files of a part of the set: STEM.ENDING beside or in its folder, maybe compressed, or Parquet shards.
+    """Return the files of a part of the set: STEM.ENDING, maybe compressed, beside or in its folder; or Parquet shards.
 
     Raises:
         InputError: there is none.

@@ -13,8 +13,8 @@ from bert_jax.inference import pipeline
 from bert_jax.tasks.embedding.search.data import RetrievalSet, read_retrieval_set
 
 SEARCH_METRICS = ("ndcg@10", "mrr@10", "map@100", "recall@100")
-# Name of a metric -> the measure of trec_eval, whose cutoff follows it.
 _log = logger(__name__)
+# Metric -> measure of trec_eval, without its cutoff.
 _MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "mrr": "recip_rank"}
 
 Ranking = dict[str, float]  # id of a document -> its score
@@ -62,18 +62,17 @@ def evaluate_search(
         metric_names: metrics to return; empty for `SEARCH_METRICS`.
         reranker: directory of a cross-encoder that scores the best documents again; "" = none.
         rerank_top_k: number of documents per query that the cross-encoder reads; the others are dropped.
-        keep_same_id: whether to rank documents with the id of the query, which BEIR leaves out unless they are judged
-            relevant for it.
+        keep_same_id: whether to keep a document with the id of the query; BEIR drops it unless it is judged relevant
+            for the query.
         run_file: file to write the rankings to, in the format of TREC runs; "" = none.
         batch_size: texts in a forward pass; None = chosen for the device.
         batch_invariant: whether a score is bitwise independent of the other texts.
         dtype: dtype of matrix products.
-        kind: `sparse` or `multi-vector`, of a model that has several kinds of embeddings; None = that of its files.
-        options: options of a call of `CorpusSearch`: prompts, `truncate_dim` and
-            `max_active_dims`.
+        kind: `sparse` or `multi-vector`, if the model has several kinds of embeddings; None = the kind in its files.
+        options: options of a call of `CorpusSearch`: prompts, `truncate_dim` and `max_active_dims`.
 
     Returns:
-        The metrics, and `queries` and `documents`, their numbers.
+        The metrics, and the numbers of `queries` and `documents`.
 
     Raises:
         InputError: the model, the data or an option does not fit, or the package is not installed.
@@ -124,7 +123,9 @@ def rank(search: Any, dataset: RetrievalSet, top_k: int, keep_same_id: bool = Fa
             same += ranking.pop(query, None) is not None
         rankings[query] = dict(list(ranking.items())[:top_k])
     if same:
-        _log.warning("%s: left out the document with the same id of %d queries, as BEIR does", dataset.directory, same)
+        _log.warning(
+            "%s: left out the document with the query's id for %d queries, as BEIR does", dataset.directory, same
+        )
     return Ranked(rankings, len(ids))
 
 
@@ -196,6 +197,6 @@ def _mean(trec_eval: Any, judgements: Any, rankings: Mapping[str, Ranking], meas
 
 
 def _first(ranking: Ranking, count: int) -> Ranking:
-    """Return the first documents in trec_eval's order: by falling score, which is float32, then by falling id."""
+    """Return the first documents in trec_eval's order: by descending float32 score, then by descending id."""
     order = sorted(ranking, key=lambda name: (np.float32(ranking[name]), name), reverse=True)
     return {name: ranking[name] for name in order[:count]}

@@ -36,7 +36,7 @@ def add_verbs(verbs: Verbs) -> None:
         "similarity",
         run_similarity,
         "compute the similarity of two texts",
-        "Prints the cosine of their embeddings, from -1 to 1, or the similarity function set in the model's files "
+        "Prints the cosine of the texts' embeddings, from -1 to 1, or the similarity function set in the model's files "
         "(dot product or a negative distance).",
         'bert-jax similarity all-MiniLM-L6-v2/ "a cat on a mat" "a kitten on a rug"',
     )
@@ -57,8 +57,8 @@ def add_verbs(verbs: Verbs) -> None:
         run_index,
         "write an index of the texts of a file, for search",
         "Embeds each text once. `bert-jax search --index DIR` then finds the texts that are most similar to a query, "
-        "exactly, with the index mapped into memory: vectors of sentence embeddings, an inverted index of sparse "
-        "embeddings, or the vectors of tokens with centroids that bound them.",
+        "exactly, with the index mapped into memory. It holds sentence embeddings, an inverted index of sparse "
+        "embeddings, or vectors of tokens with centroids that bound the scores.",
         """bert-jax index splade/ --corpus documents.txt --max-active-dims 256 --out index
            bert-jax index colbert/ --corpus pages.jsonl.gz --text-column body --precision int8 --out pages_index""",
     )
@@ -93,7 +93,7 @@ def add_verbs(verbs: Verbs) -> None:
     similarity.add_argument("first", metavar="A", help="a text")
     similarity.add_argument("second", metavar="B", help="another text")
     search.add_argument("texts", metavar="QUERY", nargs="+", help="text to search for")
-    search.add_argument("--index", metavar="DIR", help="index of a corpus, as `bert-jax index` writes it")
+    search.add_argument("--index", metavar="DIR", help="index of a corpus, written by `bert-jax index`")
     add_corpus(search)
     _SEARCH.declare(search)
     add_batching(search)

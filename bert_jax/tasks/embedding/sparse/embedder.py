@@ -11,7 +11,7 @@ from bert_jax.tasks.embedding.embedder import Embedder
 
 
 class SparseEmbedding(Embedder):
-    """Sparse embeddings: for each text a weight of each token of the vocabulary, most of them 0, and none negative.
+    """Sparse embeddings: for each text, weights of the tokens of the vocabulary, at least 0 and mostly 0.
 
     A call returns a `scipy.sparse.csr_array` of float32, `[N, V]`; for one text `[1, V]`.
     """
@@ -19,10 +19,10 @@ class SparseEmbedding(Embedder):
     head = "sparse_embedding"
 
     def decode(self, vectors: Any, top_k: int | None = None) -> list[list[tuple[str, float]]]:
-        """Return the tokens of sparse vectors `[N, V]` and their weights, the greatest first, like ST's `decode`.
+        """Return tokens and weights of each vector, the greatest first, like `decode` of sentence-transformers.
 
         Args:
-            vectors: sparse vectors of this model.
+            vectors: sparse vectors of this model, `[N, V]`.
             top_k: number of tokens per vector; None = all with a weight.
         """
         top_k = None if top_k is None else positive("top_k", top_k)
@@ -60,9 +60,9 @@ class SparseEmbedding(Embedder):
 
 
 def active(vector: np.ndarray, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dimensions of a vector `[V]` that are not 0, rising, and their values; of many, the `most` greatest.
+    """Return the dimensions of a vector `[V]` that are not 0, in ascending order, and their values.
 
-    Of equal values the first dimensions are kept.
+    At most the `most` greatest values are kept, the first of equal ones.
     """
     (indices,) = np.nonzero(vector)
     if most is not None and len(indices) > most:

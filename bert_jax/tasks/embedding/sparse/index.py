@@ -1,4 +1,4 @@
-"""An inverted index of sparse embeddings: for each token of the vocabulary, the texts with a weight of it."""
+"""An inverted index of sparse embeddings: for each token of the vocabulary, the texts in which it has a weight."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ INVERTED_SIMILARITIES = ("dot", "cosine")
 
 
 class SparseIndex(SearchIndex):
-    """An inverted index on disk. Search is exact, and reads only the tokens of the query."""
+    """An inverted index on disk. Search is exact, and reads only the entries of the query's tokens."""
 
     def __init__(self, files: IndexFiles, width: int, similarity: str):
         super().__init__(files, width, similarity)
@@ -28,8 +28,8 @@ class SparseIndex(SearchIndex):
             place = slice(self._starts[token], self._starts[token + 1])
             texts = self._texts[place]
             if len(texts) and not 0 <= texts.min() <= texts.max() < len(scores):
-                raise self._files.damaged(f"token_texts of numbers below {len(scores):,}")
-            scores[texts] += weight * self._weights[place]  # a text has a token once
+                raise self._files.damaged(f"token_texts below {len(scores):,}")
+            scores[texts] += weight * self._weights[place]  # `texts` has no duplicates
         return best_texts(scores, top_k)
 
     @classmethod
@@ -37,7 +37,7 @@ class SparseIndex(SearchIndex):
         """Write an inverted index of sparse vectors, CSR arrays `[n, V]`.
 
         Raises:
-            InputError: the similarity is no dot product or cosine.
+            InputError: the similarity is not dot product or cosine.
         """
         if similarity not in INVERTED_SIMILARITIES:
             expected = " or ".join(INVERTED_SIMILARITIES)
@@ -69,7 +69,7 @@ def _invert(
     token_texts: np.ndarray,
     token_weights: np.ndarray,
 ) -> None:
-    """Sort weights by token, chunk by chunk; `ends` has where the next weight of each token goes."""
+    """Sort weights by token, chunk by chunk; `ends` has the position for each token's next weight."""
     start = first = 0
     for rows in lengths:
         stop = start + int(rows.sum())

@@ -7,8 +7,8 @@ from bert_jax.tasks.embedding.retrieval_keys import SEARCH_KEYS
 KEYS = SEARCH_KEYS | {
     "data.query_flops": Key(3e-4, "weight of the FLOPS regulariser of query vectors", least=0),
     "data.document_flops": Key(1e-4, "weight of the FLOPS regulariser of document vectors", least=0),
-    "data.flops_warmup": Key(0.0, "fraction of the steps in which the weights of the FLOPS grow with the square of the "
-                             "step", least=0),
+    "data.flops_warmup": Key(0.0, "fraction of the steps over which query_flops and document_flops rise "
+                             "quadratically from 0", least=0),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

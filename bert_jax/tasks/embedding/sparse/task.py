@@ -22,7 +22,7 @@ from bert_jax.tasks.embedding.query_documents import QueryDocumentTask, build_re
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "sparse_embedding"
-_KEPT = 256  # greatest weights of each text that evaluation compares
+_KEPT = 256  # number of greatest weights per text that evaluation compares
 _FLOPS_SHARE = "flops_share"  # batch array: fraction of the FLOPS regulariser's weights that applies in this step
 
 
@@ -30,8 +30,8 @@ _FLOPS_SHARE = "flops_share"  # batch array: fraction of the FLOPS regulariser's
 class SparseEmbeddingTask(QueryDocumentTask):
     """Sparse embedding; scores are dot products.
 
-    To the loss are added the FLOPS of queries and documents, weighted: the sum over the vocabulary of the squared mean
-    weight.
+    The weighted FLOPS of queries and documents are added to the loss. FLOPS are the sum over the vocabulary of the
+    squared mean weight.
 
     Attributes:
         query_flops: weight of the FLOPS of queries.
@@ -56,7 +56,7 @@ class SparseEmbeddingTask(QueryDocumentTask):
         return jnp.einsum("bv,bkv->bk", queries, documents, precision=jax.lax.Precision.HIGHEST)
 
     def regularise(self, queries: jax.Array, documents: jax.Array, batch: Batch) -> tuple[jax.Array, Metrics]:
-        """Return the weighted FLOPS, and as metrics the FLOPS and the mean numbers of weights that are not 0."""
+        """Return the weighted FLOPS; as metrics, the FLOPS and the mean number of weights that are not 0."""
         real = batch["example_weights"]
         sides, count = {"query": queries[:, None], "document": documents}, real.sum()
         flops = {name: _flops(vectors, real) for name, vectors in sides.items()}
@@ -69,7 +69,7 @@ class SparseEmbeddingTask(QueryDocumentTask):
         return share * weighted, sums
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-        """Return the greatest weights, without dropout: `tokens`, `values` `[B, 1 + K, k]`, the query's first."""
+        """Return the greatest weights, without dropout: `tokens` and `values` `[B, 1 + K, k]`, the query first."""
         queries, documents = self.embed(params, batch, None)
         vectors = jnp.concatenate([queries[:, None], documents], axis=1)
         values, tokens = jax.lax.top_k(vectors, min(_KEPT, vectors.shape[-1]))
@@ -93,7 +93,7 @@ class SparseEmbeddingTask(QueryDocumentTask):
 
 
 def _flops(vectors: jax.Array, real: jax.Array) -> jax.Array:
-    """Return the sum over the vocabulary of the squared mean weight of vectors `[B, T, V]` of real rows."""
+    """Return the sum over the vocabulary of the squared mean weight in vectors `[B, T, V]`, without padding rows."""
     total = jnp.maximum(real.sum() * vectors.shape[1], 1.0)
     return jnp.square((vectors * real[:, None, None]).sum((0, 1)) / total).sum()
 
@@ -111,7 +111,7 @@ def build(recipe: Recipe) -> Job:
 
 
 def _settings(recipe: Recipe, config: BertConfig, of_model: TextSettings | None) -> tuple[BertConfig, TextSettings]:
-    """Return the config with SPLADE's pooling, and the settings of the model or, of a fresh one, the defaults."""
+    """Return the config with SPLADE's pooling, and the model's text settings (for a new model, defaults)."""
     if config.pooling not in SPLADE_POOLINGS:
         config = config.replace(pooling=SPLADE_POOLINGS[0])
     settings = of_model or TextSettings(similarity="dot")
