@@ -131,7 +131,7 @@ def test_version(capsys):
         (["convert", "a", "b", "--head", "classification"], "did you mean 'sequence_classification'?"),
         (
             ["finetune", "--config", "classification", "--workdir", "x", "--lr=3e-5"],
-            "changed by --config.KEY=VALUE, here --config.optimizer.learning_rate=3e-5",
+            "--config.KEY=VALUE, here --config.optimizer.learning_rate=3e-5",
         ),
         (["embed", "m", "--jso"], "'--jso' was not expected; did you mean '--json'?"),
         (["inspect", "base", "large"], "inspect: 'large' was not expected"),
