@@ -11,7 +11,7 @@ from bert_jax.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class AttentionConfig(ModelPart):
-    """Attention of each token to all tokens, or in local layers to those of a window.
+    """Attention of each token to all tokens or, in local layers, to those in a window.
 
     Attention heads may share keys and values (Ainslie et al. 2023, arXiv:2305.13245).
     """
@@ -22,21 +22,21 @@ class AttentionConfig(ModelPart):
     local_window: int | None = setting(
         None, "tokens on either side to which local layers attend; None = all layers are global", least=1, recipe=True
     )
-    global_every: int = setting(1, "one layer in this number is global, starting with the first", least=1, recipe=True)
+    global_every: int = setting(1, "every n-th layer is global, starting with the first", least=1, recipe=True)
     attention_bias: bool = setting(True, "whether the attention projections have biases", shapes=True)
-    qk_norm: bool = setting(False, "whether queries and keys have a LayerNorm each, over all heads together")
+    qk_norm: bool = setting(False, "whether queries and keys each have a LayerNorm, over all heads together")
     attention_output_norm: bool = setting(False, "whether a LayerNorm of output plus input precedes the residual sum")
 
     def builds(self) -> str:
         return "bert_jax.modeling.attention.SelfAttention"
 
     def beside(self) -> tuple[str, ...]:
-        """Return the classes of encoder modules beside the layers, by module and name."""
+        """Return the import paths of classes of encoder modules besides the layers."""
         return ()
 
     @property
     def name(self) -> str:
-        """Return the setting that makes attention of this kind, for messages; "" for attention to all."""
+        """Return the setting that selects this kind of attention, for messages; "" for plain full attention."""
         return ""
 
     @property
@@ -46,16 +46,16 @@ class AttentionConfig(ModelPart):
 
     @property
     def longest_full(self) -> int | None:
-        """Return the length up to which attention is not block-sparse; None if it never is."""
+        """Return the length up to which block-sparse attention is full; None for other attention."""
         return None
 
     @property
     def sparse(self) -> bool:
-        """Return whether computing all positions of a layer costs less than computing a few with full attention."""
+        """Return whether attention is sparse: all positions of a layer cost less than a few with full attention."""
         return False
 
     def num_relative_embeddings(self, positions: int) -> int:
-        """Return the number of embeddings of relative positions; 0 = there are none."""
+        """Return the number of embeddings of relative positions; 0 = none."""
         return 0
 
     def check_arrays(self, config: Any, head: str, arrays: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ class AttentionConfig(ModelPart):
             )
         if self.name and config.key_value_heads < config.num_attention_heads:
             raise InputError(
-                f"model config: num_key_value_heads: expected that of num_attention_heads with {self.name}, "
+                f"model config: num_key_value_heads: expected num_attention_heads with {self.name}, "
                 f"found {config.key_value_heads}"
             )
         if self.name and config.positions.attention():

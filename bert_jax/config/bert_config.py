@@ -34,9 +34,9 @@ class BertConfig(EncoderConfig):
     problem_type: str | None = setting(None, "type of a sequence classifier", choices=PROBLEM_TYPES)
     pooling: str = setting("mean", f"pooling of token vectors into a sentence embedding: {', '.join(POOLINGS)}; + "
                            "joins several", recipe=True, in_json=False)  # fmt: skip
-    pooling_skip: int = setting(0, "leading tokens that are not pooled, such as a prompt's", least=0, in_json=False)
+    pooling_skip: int = setting(0, "number of leading tokens not pooled, such as a prompt's", least=0, in_json=False)
     embedding_layers: tuple[EmbeddingLayer, ...] = setting((), "layers after the pooling", in_json=False)
-    normalize_embeddings: bool = setting(True, "whether sentence embeddings have length 1", recipe=True, in_json=False)
+    normalize_embeddings: bool = setting(True, "whether sentence embeddings are normalized", recipe=True, in_json=False)
     gliner: "GlinerConfig | None" = setting(None, "the head of a GLiNER", in_json=False)
     quantization: "Quantization | None" = setting(None, "how parameters are quantized", in_json=False)
     carried: tuple[tuple[str, Any], ...] = setting(
@@ -54,7 +54,9 @@ class BertConfig(EncoderConfig):
         if self.head_dim and self.head_dim * self.num_attention_heads == self.inner_size:
             object.__setattr__(self, "head_dim", None)  # equal architectures have equal configs
         if self.id2label is not None and len(self.id2label) != self.num_labels:
-            raise InputError(f"model config: num_labels is {self.num_labels} but id2label names {len(self.id2label)}")
+            raise InputError(
+                f"model config: num_labels is {self.num_labels} but id2label has {len(self.id2label)} names"
+            )
 
     @property
     def transform_width(self) -> int:
@@ -109,11 +111,11 @@ class BertConfig(EncoderConfig):
 
     @property
     def parts(self) -> dict[str, ModelPart]:
-        """Return the parts by place."""
+        """Return the parts by place, such as `attention`."""
         return {place: getattr(self, place) for place in PLACES}
 
     def settings(self) -> dict[str, Any]:
-        """Return the values of all fields but the parts, and of the settings of the parts, by name."""
+        """Return name -> value of all fields except the parts, and of the settings of the parts."""
         plain = {name: getattr(self, name) for name in self.declared if name not in PLACES}
         kinds = {name: getattr(self, place).kind for name, place in SELECTORS.items()}
         return plain | kinds | {name: getattr(part, name) for part in self.parts.values() for name in part.declared}
@@ -123,10 +125,10 @@ class BertConfig(EncoderConfig):
         return next((getattr(part, name) for part in self.parts.values() if name in part.declared), default)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, or settings of its parts.
+        """Return a copy with changes to fields or to settings of its parts.
 
         Raises:
-            InputError: a setting is that of a part that this model does not have, or the values do not fit.
+            InputError: a setting belongs to a part that this model does not have, or the values do not fit together.
         """
         known = self.declared
         if not changes.keys() <= {*known, *self.settings()}:
@@ -142,8 +144,8 @@ class BertConfig(EncoderConfig):
     def from_hf(cls, hf: dict[str, Any], where: str = "config.json") -> Self:
         """Return the config that a Hugging Face `config.json` (as a dict) describes.
 
-        Refused keys are an error. An unread key causes a warning if it has an effect in another model, or is like one
-        that has an effect in this.
+        Refused keys are an error. An unread key causes a warning if it has an effect in another family, or a name like
+        that of a key with an effect in this one.
 
         Raises:
             InputError: the family is not known, or a value has the wrong type or range or is not supported.

@@ -11,10 +11,10 @@ from bert_jax.families import FAMILIES, import_parts
 
 _HEAD = """# Configuration
 
-`BertConfig` has the sizes of a model, and a part for each place of the encoder. A part is a value with the settings of
-its own; the defaults are BERT's. `replace` and recipes reach a setting by its name, such as
-`config.replace(rope_theta=160_000.0)`; a setting that the parts of a model do not have is refused. Recipes set what is
-marked below as `model.NAME`: *new models* = only the value of `init_from`, where there is one.
+`BertConfig` has the sizes of a model, and a part for each place of the encoder, such as `attention`. Each part has
+settings of its own; the defaults are BERT's. `replace` and recipes address a setting by its name, such as
+`config.replace(rope_theta=160_000.0)`; a setting that the parts of a model do not have is an error. The column *recipe*
+marks what a recipe can set as `model.NAME`: *new models* = a model from `init_from` must keep its value.
 
 `make docs` generates this page.
 
@@ -55,7 +55,7 @@ def config_page() -> str:
 
 
 def _table(kind: Any, names: set[str]) -> str:
-    """Return a Markdown table of fields of a class."""
+    """Return a Markdown table of the fields `names` of a class."""
     fields = [field for field in dataclasses.fields(kind) if field.name in names]
     rows = "".join(_row(field.name, field.default, kind.declared[field.name]) for field in fields)
     return f"| name | type | default | recipe | meaning |\n|---|---|---|---|---|\n{rows}"

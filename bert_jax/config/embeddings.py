@@ -9,7 +9,7 @@ from bert_jax.config.part import ModelPart
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingsConfig(ModelPart):
-    """Embeddings as wide as the hidden state: of words, positions and token types."""
+    """Embeddings of words, positions and token types, as wide as the hidden state."""
 
     embedding_norm: bool = setting(True, "whether a LayerNorm follows the sum of the embeddings")
 
@@ -17,7 +17,7 @@ class EmbeddingsConfig(ModelPart):
         return "bert_jax.modeling.embeddings.Embeddings"
 
     def of_other_size(self) -> Self:
-        """Return the part for a model of a named size that the family does not define itself."""
+        """Return the part for a named size, such as "base", that the family itself does not define."""
         return self
 
     def width(self, hidden_size: int) -> int:
@@ -35,7 +35,7 @@ class EmbeddingsConfig(ModelPart):
 
 @dataclasses.dataclass(frozen=True)
 class FactoredConfig(EmbeddingsConfig):
-    """Embeddings of another width, and a dense layer to `hidden_size` (Lan et al. 2020, arXiv:1909.11942, 3.1)."""
+    """Embeddings of any width, projected to `hidden_size` by a dense layer (Lan et al. 2020, arXiv:1909.11942, 3.1)."""
 
     embedding_size: int | None = setting(None, "width of the embeddings; None = hidden_size", least=1, shapes=True)
     embedding_projection: bool = setting(False, "whether embeddings as wide as hidden_size are projected too")

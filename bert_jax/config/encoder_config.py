@@ -16,7 +16,7 @@ from bert_jax.families import FAMILIES
 class EncoderConfig(Declared):
     """The architecture of an encoder. The defaults are those of BERT-base."""
 
-    family: str = setting("bert", "family, which determines the layout of files", choices=FAMILIES, shapes=True)
+    family: str = setting("bert", "model family, which determines the file layout", choices=FAMILIES, shapes=True)
     vocab_size: int = setting(30522, "number of rows in the word embedding", least=1, shapes=True)
     hidden_size: int = setting(768, "width of the residual stream", least=1, shapes=True,
                                synonyms="d_model hidden_dim embed_dim dim")  # fmt: skip
@@ -43,17 +43,17 @@ class EncoderConfig(Declared):
     layer_norm_eps: float = setting(1e-12, "added to LayerNorm's variance", least=0, recipe={"least": None, "above": 0})
     pad_token_id: int = setting(0, "id of the padding token", least=0)
     embeddings: EmbeddingsConfig = setting(EmbeddingsConfig(), "the embedding layer")
-    positions: PositionsConfig = setting(AbsoluteConfig(), "how the encoder knows where a token is")
+    positions: PositionsConfig = setting(AbsoluteConfig(), "how token positions are encoded")
     attention: AttentionConfig = setting(AttentionConfig(), "the attention of a layer")
     feed_forward: FeedForwardConfig = setting(FeedForwardConfig(), "the feed-forward block of a layer")
     norms: NormsConfig = setting(NormsConfig(), "the norms of the encoder")
     layer: LayerConfig = setting(LayerConfig(), "which blocks a layer has")
-    stack: StackConfig = setting(StackConfig(), "whose parameters the layers have")
+    stack: StackConfig = setting(StackConfig(), "which parameters each layer has")
     heads: HeadsConfig = setting(HeadsConfig(), "the heads")
 
     @property
     def inner_size(self) -> int:
-        """Return the width of attention and feed-forward blocks: that of a layer's bottleneck, or hidden_size."""
+        """Return the width of attention and feed-forward blocks: a layer's bottleneck width, or hidden_size."""
         return self.layer.inner_size(self.hidden_size)
 
     @property

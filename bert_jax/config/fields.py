@@ -1,6 +1,6 @@
 """`setting`, which declares a field of `BertConfig` or of a part: default, meaning, range, and what may set it.
 
-Checks, docstrings, keys of recipes and the page of the configuration are derived from the declarations.
+Checks, docstrings, recipe keys and the page docs/api/config.md are derived from the declarations.
 """
 
 import dataclasses
@@ -26,10 +26,10 @@ class Setting:
         below: the exclusive upper limit, None = no limit.
         most: the largest allowed number (inclusive).
         choices: the allowed values; () = any value of the type.
-        shapes: whether it determines the shapes or the meaning of parameters, so that it stays that of `init_from`.
-        recipe: whether a recipe may set it as `model.NAME`, None = if `shapes`; or arguments of its `Key` that differ.
-        in_json: whether `config.json` has it, and not another file.
-        synonyms: names of other libraries for it, separated by spaces, for hints.
+        shapes: whether it sets the shapes or the meaning of parameters, so that models from `init_from` keep it.
+        recipe: whether a recipe may set it as `model.NAME`; None = as `shapes`; or a mapping of arguments of its `Key`.
+        in_json: whether its value must survive a round trip through `config.json`.
+        synonyms: its names in other libraries, separated by spaces, for hints.
         annotation: its type as a string, such as `int | None`.
     """
 
@@ -47,7 +47,7 @@ class Setting:
 
     @property
     def type(self) -> type | None:
-        """Return the type of values that are not None, if it is one of Python's own."""
+        """Return the type of values that are not None, if it is a built-in type."""
         return _TYPES.get(self.annotation.split(" ")[0].split("[")[0])
 
     @property

@@ -18,18 +18,18 @@ class GlinerConfig:
     The names of the fields are the keys of `gliner_config.json`.
 
     Attributes:
-        max_width: most words in an entity.
+        max_width: maximum number of words in an entity.
         hidden_size: width of the vectors of words, spans and entity types.
         dropout: dropout rate inside the feed-forward blocks of the head.
         num_rnn_layers: layers of the bidirectional LSTM over the words; 0 = none.
-        subtoken_pooling: the token whose vector is that of its word: `first` or `last`.
+        subtoken_pooling: the token of a word whose vector represents it: `first` or `last`.
         embed_ent_token: whether the vector of an entity type is that of its `ent_token`; otherwise that of the token
             after it.
         ent_token: special token before the name of each entity type.
         sep_token: special token between the names of the types and the text.
-        max_len: most words of a text in a row.
-        max_types: most entity types of a training example.
-        max_neg_type_ratio: most types that are not in a training example, for each of its entities.
+        max_len: maximum words of a text in a row.
+        max_types: maximum number of entity types of a training example.
+        max_neg_type_ratio: maximum number of types that are not in a training example, per entity of it.
         class_token_index: id of `ent_token`; -1 = not set.
         carried: other keys and values of the `gliner_config.json` that was read, which are written again. They do not
             affect the model and are ignored in comparisons.
@@ -76,7 +76,7 @@ class GlinerConfig:
         return ("[FLERT]", self.ent_token, self.sep_token)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the keys of `gliner_config.json` that these fields set, and those kept from the file that was read."""
+        """Return the content of `gliner_config.json`: these fields, and the other keys of the file that was read."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return dict(fields.pop("carried")) | fields
 

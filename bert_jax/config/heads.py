@@ -14,7 +14,7 @@ class HeadsConfig(ModelPart):
     classifier_summary: str = setting("pooler", "layer before a sequence classifier: the pooler, a dense layer of its "
                                       "own with an activation, or masked LM's transform, which then also precedes the "
                                       "heads for tokens and spans", choices=SUMMARIES)  # fmt: skip
-    choice_summary: str = setting("pooler", "layer before a multiple-choice classifier, likewise", choices=SUMMARIES)
+    choice_summary: str = setting("pooler", "layer before a multiple-choice classifier", choices=SUMMARIES)
     classifier_pooling: str = setting("cls", "input of a classifier's own layer: the first token (cls) or the mean; "
                                       "late = the mean of all tokens' logits", choices=("cls", "mean", "late"),
                                       recipe=True)  # fmt: skip
@@ -24,7 +24,7 @@ class HeadsConfig(ModelPart):
         None, "dropout rate before a classifier; None = hidden_dropout_prob", least=0, below=1, recipe=True
     )
     qa_dropout: float | None = setting(
-        0.0, "dropout rate before question answering's head; None = a classifier's", least=0, below=1, recipe=True
+        0.0, "dropout rate before question answering's head; None = as a classifier", least=0, below=1, recipe=True
     )
     head_transform: bool = setting(True, "whether the masked-LM head has a dense layer, an activation and a LayerNorm")
     head_act: str | None = setting(None, "activation of masked LM's head; None = hidden_act", choices=ACTIVATION_NAMES)
@@ -32,19 +32,19 @@ class HeadsConfig(ModelPart):
     decoder_bias: bool = setting(True, "whether the masked-LM head has a bias for each token", shapes=True)
 
     def head(self, name: str) -> str:
-        """Return the class of a head, by module and name; "" = BERT's."""
+        """Return the import path of a head's class; "" = BERT's."""
         return ""
 
     def pooler(self) -> str:
-        """Return the class of the pooler, by module and name."""
+        """Return the import path of the pooler's class."""
         return "bert_jax.modeling.heads.Pooler"
 
     def masked_lm(self) -> str:
-        """Return the class of the masked-LM head, by module and name."""
+        """Return the import path of the masked-LM head's class."""
         return "bert_jax.modeling.heads.VocabularyProjection"
 
     def further_heads(self) -> tuple[str, ...]:
-        """Return the classes of additional heads of every model, by module and name."""
+        """Return the import paths of the classes of additional heads that every model has."""
         return ()
 
     def has_unread_pooler(self, head: str) -> bool:

@@ -1,4 +1,4 @@
-"""The fields of a `BertConfig` as a Hugging Face `config.json` has them, by the tables of `bert_jax.families`."""
+"""Convert `BertConfig` fields from and to keys of a Hugging Face `config.json`, by tables of `bert_jax.families`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +49,7 @@ def write_fields(fields: Json, architecture: str, carried: Json) -> Json:
     Args:
         fields: every field of a `BertConfig`.
         architecture: the Hugging Face class; "" = that of the bare encoder.
-        carried: keys and values of the file that was read; an activation keeps its name there.
+        carried: keys and values of the file that was read; its name for an activation is kept.
     """
     kind = FAMILIES[fields["family"]]
     hf: Json = {

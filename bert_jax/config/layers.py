@@ -1,4 +1,4 @@
-"""The layers of the encoder: their feed-forward block, their norms, their blocks, and whose parameters they have."""
+"""The layers of the encoder: their feed-forward blocks, norms and other blocks, and which parameters each layer has."""
 
 import dataclasses
 from typing import ClassVar, Self
@@ -13,7 +13,7 @@ class FeedForwardConfig(ModelPart):
 
     mlp_bias: bool = setting(True, "whether the feed-forward layer has biases", shapes=True)
     mlp_up_bias: bool = setting(True, "whether the dense layers up and gate have biases, if mlp_bias")
-    mlp_dropout_at: str = setting("output", "sides of the layer down with dropout", choices=("output", "input", "both"))
+    mlp_dropout_at: str = setting("output", "sides of `down` that have dropout", choices=("output", "input", "both"))
 
     gated: ClassVar[bool] = False  # whether the inner states are multiplied by a gate
 
@@ -39,7 +39,7 @@ class NormsConfig(ModelPart):
                         choices=("layer_norm", "rms_norm", "no_norm"), shapes=True)  # fmt: skip
     norm_placement: str = setting("post", "post = after each residual sum, pre = before each block and after the last",
                                   choices=("post", "pre"))  # fmt: skip
-    first_layer_norm: bool = setting(True, "whether the first attention block of a pre model has a LayerNorm")
+    first_layer_norm: bool = setting(True, "whether the first attention block has a LayerNorm, if pre")
     norm_bias: bool = setting(True, "whether LayerNorm has biases", shapes=True)
     embedding_mlp_norm_eps: float | None = setting(None, "epsilon of LayerNorm in embeddings and a layer's last "
                                                    "feed-forward block; None = layer_norm_eps", least=0)  # fmt: skip
@@ -53,7 +53,7 @@ class LayerConfig(ModelPart):
         return "bert_jax.modeling.encoder_layer.EncoderLayer"
 
     def of_other_size(self) -> Self:
-        """Return the part for a model of a named size that the family does not define itself."""
+        """Return the part for a named size, such as "base", that the family itself does not define."""
         return self
 
     def inner_size(self, hidden_size: int) -> int:

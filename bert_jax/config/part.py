@@ -12,10 +12,10 @@ _Kind = TypeVar("_Kind", bound="ModelPart")
 class ModelPart(Declared):
     """A replaceable part of the encoder. `check` compares its settings with each other and with the config's fields."""
 
-    kind: ClassVar[str] = ""  # value of the key of `config.json` and recipes that selects this part
+    kind: ClassVar[str] = ""  # value that selects this part in `config.json` and recipes
 
     def builds(self) -> str:
-        """Return the class that computes the part, by module and name, which is imported when a model is built."""
+        """Return the import path of the class that computes the part, imported when a model is built."""
         return ""
 
     def check(self, config: Any) -> None:
@@ -27,6 +27,6 @@ class ModelPart(Declared):
 
 
 def expect(part: ModelPart, kind: type[_Kind]) -> _Kind:
-    """Return `part` as a `kind`, in code that runs only for parts of that kind."""
+    """Narrow the type of `part` to `kind`, in code that runs only for parts of that kind."""
     assert isinstance(part, kind), part
     return part

@@ -1,7 +1,7 @@
 """The places of the encoder, the parts that may fill each, and changes of settings by name.
 
-`BertConfig` holds a part for each place; the defaults are BERT's. The name of a setting is that of the field, and no
-two places have settings of one name: so a recipe, a `config.json` and `BertConfig.replace` reach a setting by its name.
+`BertConfig` holds a part for each place; the defaults are BERT's. A setting is a field of a part. No two places have
+settings with the same name, so a recipe, a `config.json` and `BertConfig.replace` can address a setting by its name.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ from bert_jax.errors import InputError, printable
 _FIELDS = {field.name: field for field in dataclasses.fields(EncoderConfig) if isinstance(field.default, ModelPart)}
 PLACES = tuple(_FIELDS)
 BERTS_PARTS: dict[str, ModelPart] = {place: getattr(EncoderConfig, place) for place in PLACES}
-# A key that chooses what fills a place, by `kind` -> the place.
+# Key that selects the part for a place by its `kind` -> the place.
 SELECTORS = {"position_embedding_type": "positions"}
 
 
 def kinds_of(place: str) -> list[type[ModelPart]]:
-    """Return the classes of parts that may fill a place; those of other packages too, once they are imported."""
+    """Return the classes of parts that may fill a place, including those of other packages that are imported."""
     kinds: list[Any] = [_FIELDS[place].type]
     for kind in kinds:
         kinds += [other for other in kind.__subclasses__() if other not in kinds]
@@ -31,16 +31,16 @@ def kinds_of(place: str) -> list[type[ModelPart]]:
 def with_parts(
     changes: Mapping[str, Any], parts: Mapping[str, ModelPart], family: str, *, of_file: bool = False
 ) -> dict[str, Any]:
-    """Return changes of `BertConfig` with settings of parts put into the parts.
+    """Convert changes to those of `BertConfig` fields: settings of parts are put into the parts.
 
     Args:
-        changes: by name: fields, among them places, settings of parts, and selectors.
-        parts: the parts that are changed, by place.
+        changes: name -> value of fields (places among them), of settings of parts, and of selectors.
+        parts: place -> the part that is changed.
         family: the family, for messages.
-        of_file: whether `changes` are those of a file, which may have settings of kinds that it does not choose.
+        of_file: whether `changes` come from a file, which may have settings of parts that it does not select.
 
     Raises:
-        InputError: a setting is that of a part that neither `changes` nor `parts` has.
+        InputError: a setting belongs to a part that neither `changes` nor `parts` has.
     """
     place_of = {name: place for place in PLACES for kind in kinds_of(place) for name in kind.declared}
     chosen = dict(parts) | {place: changes[place] for place in PLACES if place in changes}
@@ -71,7 +71,7 @@ def with_parts(
 
 
 def check_part(place: str, part: Any) -> None:
-    """Raise InputError when a value is none of the parts that may fill a place."""
+    """Raise InputError when a value is not a part that may fill a place."""
     if not isinstance(part, kinds_of(place)[0]):
         expected = ", ".join(kind.__name__ for kind in kinds_of(place))
         raise InputError(f"model config: {place}: expected one of {expected}, found {printable(repr(part), 60)}")
@@ -80,7 +80,7 @@ def check_part(place: str, part: Any) -> None:
 def declared_settings(config: type[Declared]) -> dict[str, Setting]:
     """Return the declarations of a config's fields, of selectors, and of the settings of all imported parts.
 
-    The parts of BERT and those that several families have come before those of one family.
+    Parts of BERT and parts that several families share come before parts of a single family.
     """
     declared = {name: field for name, field in config.declared.items() if name not in PLACES}
     declared |= {name: _selector(place) for name, place in SELECTORS.items()}

@@ -15,16 +15,16 @@ class PositionsConfig(ModelPart):
     kind = "none"
 
     def attention(self) -> str:
-        """Return the class of attention that these positions need, by module and name; "" = that of the attention."""
+        """Return the import path of the attention class that these positions need; "" = that of the attention part."""
         return ""
 
     def beside(self) -> tuple[str, ...]:
-        """Return the classes of encoder modules beside the layers, by module and name."""
+        """Return the import paths of classes of encoder modules besides the layers."""
         return ()
 
     @property
     def position_offset(self) -> int:
-        """Return the number of rows of the table before the first position; one is for padding."""
+        """Return the number of rows of the position table before the first position; one is for padding."""
         return 0
 
     @property
@@ -38,7 +38,7 @@ class AbsoluteConfig(PositionsConfig):
     """Learned embeddings of positions."""
 
     kind = "absolute"
-    position_offset: int = setting(0, "rows of the table before the first position; one is for padding", least=0)
+    position_offset: int = setting(0, "rows of the position table before position 0; one is for padding", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SinusoidalConfig(PositionsConfig):
     """Fixed embeddings of positions (Vaswani et al. 2017, arXiv:1706.03762, section 3.5)."""
 
     kind = "sinusoidal"
-    position_offset: int = setting(0, "rows of the table before the first position; one is for padding", least=0)
+    position_offset: int = setting(0, "rows of the position table before position 0; one is for padding", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +59,9 @@ class RotaryConfig(PositionsConfig):
         None, "base of the rotary position embedding in local layers; None = rope_theta", above=0, recipe=True
     )
     rope_factor: float = setting(1.0, "divisor of positions (Chen et al. 2023, arXiv:2306.15595)", above=0)
-    rotary_interleaved: bool = setting(False, "whether pairs are neighbouring coordinates; False = of a head's halves")
+    rotary_interleaved: bool = setting(False, "whether rotated pairs are even and odd columns; False = a head's halves")
     rotary_value: bool = setting(False, "whether rotary positions rotate values too", shapes=True)
-    stored_rotation: bool = setting(False, "whether files hold the speeds of rotation, as frozen parameters")
+    stored_rotation: bool = setting(False, "whether files hold the rotation frequencies as frozen parameters")
 
     def attention(self) -> str:
         return "bert_jax.modeling.rotary.RotaryAttention"
@@ -70,7 +70,7 @@ class RotaryConfig(PositionsConfig):
         return ("bert_jax.modeling.rotary.Rotating",)
 
     def theta(self, window: int | None) -> float:
-        """Return the base of a layer with a window; None for global layers."""
+        """Return the rotary base of a layer; its `window` is None if it is global."""
         return (self.local_rope_theta if window else None) or self.rope_theta
 
     def canonical(self, config: Any) -> Self:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from bert_jax.errors import InputError, did_you_mean, printable
 
 # Our quantization_config has `library` instead of transformers' `quant_method`: transformers raises an error if that
-# key is missing, but ignores a method that it does not know, and would take our integers for parameters.
+# key is missing, but ignores a method that it does not know, and would use our integers as parameters.
 _LIBRARY = "bert_jax"
 _MOST_SHOWN = 60  # characters of a value in a message
 
@@ -34,7 +34,7 @@ MODES = {
 TRAINED_MODES = tuple(name for name, mode in MODES.items() if mode.inputs != "static")
 GROUP_SIZE = 32
 
-# Patterns (with * and ?) of paths of parameters that stay float32, beside biases and LayerNorms: small tables, and the
+# Patterns (with * and ?) of paths of parameters that stay float32, as do biases and LayerNorms: small tables, and the
 # layers after the encoder.
 KEEP = (
     "embeddings/position_embeddings/*",
@@ -129,7 +129,7 @@ class Quantization:
         if not isinstance(value, dict) or value.get("library") != _LIBRARY:
             library = value.get("quant_method", value.get("library", value)) if isinstance(value, dict) else value
             raise InputError(
-                f"quantization_config: expected one of `bert-jax quantize` (library {_LIBRARY!r}), found "
+                f"quantization_config: expected one by `bert-jax quantize` (library {_LIBRARY!r}), found "
                 f"{printable(repr(library), _MOST_SHOWN)}: quantized weights of other libraries are not supported"
             )
         known = {"library", "mode", "modules_to_not_convert", "group_size"}

@@ -23,7 +23,7 @@ ACTIVATION_NAMES = (
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 SPLADE_POOLINGS = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")  # poolings of masked-LM logits
-SPARSE_POOLINGS = (*SPLADE_POOLINGS, "lexical")  # lexical: a weight of each token of the text
+SPARSE_POOLINGS = (*SPLADE_POOLINGS, "lexical")  # lexical: a weight for each token of the text
 LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
 SUMMARIES = ("pooler", "tanh", "relu", "gelu", "hidden_act", "transform")
 
@@ -52,7 +52,7 @@ class EmbeddingLayer:
 
 
 def shortest_period(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the shortest first part of `values` that, repeated, gives all of them."""
+    """Return the shortest prefix of `values` whose repetition begins with `values`."""
     count = len(values)
     size = next(n for n in range(1, count + 1) if all(values[i] == values[i % n] for i in range(count)))
     return tuple(values[:size])

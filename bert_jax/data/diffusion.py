@@ -3,7 +3,7 @@
 Masked diffusion (Sahoo et al. 2024, arXiv:2406.07524; Nie et al. 2025, arXiv:2502.09992) trains a masked LM at every
 mask rate. Here an example with L target tokens gets exactly l of them masked, where l is drawn from 1 to L with
 probability p(l), and the loss of a masked token has the weight 1 / (l * p(l)). The expected weighted loss of an example
-is then the bound of its negative log-likelihood, whatever p is (arXiv:2502.09992, eq. 14; Hoogeboom et al. 2022,
+is then the upper bound of its negative log-likelihood for any p (arXiv:2502.09992, eq. 14; Hoogeboom et al. 2022,
 arXiv:2110.02037, section 3), with less variance than independent draws for each token. Random numbers are those of
 `bert_jax.data.pretraining.masking`: pure functions of the keys of the rows.
 """
@@ -17,7 +17,7 @@ from bert_jax.data.pretraining.masking import hash_counters, uniform
 NOISE_SCHEDULES = ("linear", "cosine", "quadratic")
 NOISE_WEIGHTINGS = ("bound", "equal")
 EVALUATION = ("linear", "bound")  # schedule and weighting of evaluations, so that bounds are comparable
-_TIME, _ORDER = 5, 6  # independent streams of one generator, beside those of `masking`
+_TIME, _ORDER = 5, 6  # independent random streams, others than those of `masking`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Noise:
 
     Attributes:
         mask_id: the id of [MASK].
-        schedule: one of NOISE_SCHEDULES: the share of masked tokens at a time t, uniform from 0 to 1: linear = t,
-            cosine = 1 - cos(t * pi / 2), quadratic = t**2. The last two draw low shares more often.
-        weighting: one of NOISE_WEIGHTINGS: bound = the weights that make the loss the bound; equal = 1 for each masked
+        schedule: one of NOISE_SCHEDULES, the share of masked tokens at a time t drawn uniformly from 0 to 1:
+            linear = t, cosine = 1 - cos(t * pi / 2), quadratic = t**2. The last two draw low shares more often.
+        weighting: one of NOISE_WEIGHTINGS: bound = weights with which the loss is the bound; equal = 1 for each masked
             token.
     """
 
@@ -43,7 +43,7 @@ class Noise:
             sizes: int `[n]`, at least 1.
             times: float64 `[n]`, from 0 (included) to 1 (excluded).
         """
-        # A share x in ((l-1)/L, l/L] masks l tokens, so that p(l) is the time that the schedule spends there.
+        # A share x in ((l-1)/L, l/L] masks l tokens, so p(l) is the time that the schedule spends in this interval.
         count = np.clip(np.ceil(_share(self.schedule, times) * sizes), 1, sizes)
         if self.weighting == "equal":
             return count.astype(np.int64), np.ones(len(sizes))
@@ -81,14 +81,14 @@ def add_noise(
     Args:
         noise: the settings.
         input_ids: int32 `[B, S]`.
-        examples: int `[B, S]`, for a target token the number of its example within the row, from 1; 0 for other tokens.
+        examples: int `[B, S]`, the 1-based number of each target token's example in the row; 0 for other tokens.
         keys: uint64 `[B]`, keys of the random numbers of the rows.
-        slots: P, at least the most target tokens of a row.
+        slots: P, at least the maximum number of target tokens in a row.
 
     Returns:
         `input_ids` int32 `[B, S]`, with masks; `masked_positions` int32 `[B, P]`, ascending, padded with 0;
         `masked_labels` int32 `[B, P]`, the original ids; `masked_weights` float32 `[B, P]`, the weights of their
-        losses, 0 for padding; and `target_counts` float32 `[B]`, the sum of weights to expect in a row: the number of
+        losses, 0 for padding; and `target_counts` float32 `[B]`, the expected sum of weights in a row: the number of
         its target tokens, or of its masked tokens where weights are equal.
     """
     row, column = np.nonzero(examples)

@@ -42,7 +42,7 @@ class _Transcoded(io.RawIOBase):
 
 
 def check_encoding(encoding: str) -> str:
-    """Return Python's name of an encoding; "" for "". Raises InputError when there is no such encoding of text."""
+    """Return Python's name of an encoding, or "" for "". Raises InputError when there is no such encoding of text."""
     if not encoding:
         return ""
     try:
@@ -55,7 +55,7 @@ def check_encoding(encoding: str) -> str:
 
 
 def has_utf8_mark(spec: str) -> bool:
-    """Return whether a file, maybe compressed, begins with the byte order mark of UTF-8."""
+    """Return whether a file, possibly compressed, begins with the byte order mark of UTF-8."""
     with storage.open_decompressed(storage.existing(spec)) as (file, _):
         return file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
 
@@ -67,7 +67,7 @@ def as_utf8(stream: IO[bytes], spec: str, encoding: str, option: Callable[[str, 
         stream: a buffered stream, at its beginning.
         spec: its name in messages.
         encoding: the encoding of the stream; "" = UTF-8, or the encoding of its byte order mark, with a warning.
-        option: how a user sets the encoding, for messages.
+        option: formats the option that sets the encoding, for messages.
 
     Raises:
         InputError: the text looks like UTF-16 without a byte order mark, or there is no such encoding.

@@ -28,7 +28,7 @@ class InvalidRow(InputError):
     Attributes:
         reason: what is wrong, as a phrase that completes "3 rows with"; rows are counted by reason.
         name: the id of the row, or "" where it has none or it is not known.
-        kept: the columns of the row that are copied to its answer.
+        kept: the columns of the row that are copied to its prediction.
     """
 
     kept: Mapping[str, Any] = MappingProxyType({})
@@ -119,7 +119,7 @@ class InvalidRows:
 
 
 class RowNumber(int):
-    """The number of a row, from 1, in a file whose lines do not tell rows apart, such as a JSON array."""
+    """The number of a row, from 1, in a file whose rows are not lines, such as a JSON array."""
 
 
 def place(spec: str, line: int) -> str:
@@ -138,7 +138,7 @@ def check_texts(where: str, texts: Mapping[str, str]) -> None:
 
 
 def number_of(where: str, label: str | None) -> float:
-    """Return a label as a number; its decimals may follow a comma, unless the comma may be one of thousands.
+    """Return a label as a number; a decimal comma is allowed unless it may be a thousands separator.
 
     Raises:
         InvalidRow: it is not a finite float32.
@@ -151,18 +151,18 @@ def number_of(where: str, label: str | None) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        hint = "; write it with a decimal point, as its comma may be one of thousands" if comma and not decimal else ""
-        raise InvalidRow(f"{where}: expected a number as label, found {label!r}{hint}", "a label that is no number")
+        hint = "; write it with a decimal point, as its comma may separate thousands" if comma and not decimal else ""
+        raise InvalidRow(f"{where}: expected a number as label, found {label!r}{hint}", "a label that is not a number")
     if abs(value) > _LARGEST:
         problem = f"expected a number below {_LARGEST:g} as label, found {label}"
-        raise InvalidRow(f"{where}: {problem}", "a label that is no number")
+        raise InvalidRow(f"{where}: {problem}", "a label that is not a number")
     return value
 
 
 def check_utf8(where: str, *texts: str) -> None:
     """Raise InvalidRow when a text holds a lone surrogate.
 
-    A lone surrogate is either a byte that was not UTF-8 or half a pair from a JSON escape, which tokenizers reject.
+    Tokenizers reject lone surrogates, which come from bytes that are not UTF-8 or from half a pair in a JSON escape.
     """
     for text in texts:
         if text.isascii():

@@ -14,8 +14,8 @@ from bert_jax.data.lines import numbered_lines, parse_object
 from bert_jax.data.table_formats import has_registered_format, registered_rows
 from bert_jax.errors import InputError
 
-MAX_BYTES = 256 << 20  # the largest file that is one value, decompressed
-MAX_VALUES = 12_000_000  # most JSON values in such a file: each takes Python at least 50 bytes
+MAX_BYTES = 256 << 20  # maximum decompressed size of a file that is one value
+MAX_VALUES = 12_000_000  # JSON values in such a file: each takes 50 bytes or more in Python
 _LOOKED_AT = 1 << 20  # bytes read to detect the layout of a file
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -29,7 +29,7 @@ class JsonLayout(enum.Enum):
 
 
 def json_layout_of(spec: str) -> JsonLayout:
-    """Detect the layout of a JSON file, maybe compressed, from its first megabyte.
+    """Detect the layout of a JSON file, possibly compressed, from its first megabyte.
 
     LINES: the first line that is not blank is a whole value, and more lines follow. ARRAY: the file begins with `[`.
     VALUE: anything else, such as one object on one or several lines.
@@ -50,7 +50,7 @@ def json_layout_of(spec: str) -> JsonLayout:
 
 
 def read_json_file(spec: str) -> Any:
-    """Return the value of a JSON file, maybe compressed; None when the file holds only whitespace.
+    """Return the value of a JSON file, possibly compressed; None when the file holds only whitespace.
 
     Texts may hold half a surrogate pair, which `check_utf8` reports by row.
 
@@ -78,7 +78,7 @@ def json_objects(
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield (line, name in messages, object) for each object of a file of JSON lines, a JSON array or a Parquet file.
 
-    Blank lines are skipped; in an array, a Parquet file (`.parquet`) and a file of a format that is registered
+    Blank lines are skipped; in an array, a Parquet file (`.parquet`) and a file in a registered format
     (`table_formats.register_reader`), the line is the row number.
 
     Args:

@@ -11,7 +11,7 @@ from bert_jax.data.encodings import as_utf8
 from bert_jax.data.invalid_rows import InvalidRow, check_utf8, place
 from bert_jax.errors import InputError
 
-MAX_ROW_BYTES = 16 << 20  # the longest row: documents of a few megabytes are not an error
+MAX_ROW_BYTES = 16 << 20  # maximum size of a row: documents of a few megabytes are allowed
 
 
 def line_pieces(stream: IO[bytes], max_bytes: int) -> Iterator[tuple[bytes, bool]]:
@@ -63,7 +63,7 @@ def numbered_lines(
     encoding: str = "",
     option: Callable[[str, str], str] = "{}={}".format,
 ) -> Iterator[tuple[int, str]]:
-    """Yield (1-based number, line with its newline) of a file, maybe compressed (`storage.COMPRESSED`).
+    """Yield (1-based number, line with its newline) of a file, possibly compressed (`storage.COMPRESSED`).
 
     Only `\\n` ends a line: U+2028 and similar characters are text. Bytes that are not UTF-8 become lone surrogates,
     which `check_utf8` rejects.
@@ -90,7 +90,7 @@ def numbered_lines(
 
 
 def read_lines(spec: str) -> Iterator[str]:
-    """Yield the lines of a text file, maybe compressed, without line ends.
+    """Yield the lines of a text file, possibly compressed, without line ends.
 
     Raises:
         InputError: as `numbered_lines`, or a line is not UTF-8.

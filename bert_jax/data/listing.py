@@ -1,4 +1,4 @@
-"""List labels in a line, cut where there are many."""
+"""List labels on one line; of many, only the first."""
 
 from collections.abc import Mapping, Sequence
 

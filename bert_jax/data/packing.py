@@ -66,7 +66,7 @@ def pack(
 
     Returns:
         The arrays of `pack_examples`, with `example_weights` and, where `batch` has them, `next_sentence_labels` and
-        `target_counts` as arrays of examples; and `masked_*` [R, slots].
+        `target_counts` as per-example arrays; and `masked_*` [R, slots].
     """
     num_rows, fills = int(rows[-1]) + 1, {"input_ids": pad_id, "token_type_ids": 0}
     names = ("attention_mask", *fills, "next_sentence_labels", "example_weights", "target_counts")
@@ -86,17 +86,17 @@ def pack_examples(
     """Concatenate examples into packed rows.
 
     Args:
-        batch: I examples, one per row: `attention_mask` [I, L], with padding only at the end; the other arrays of
-            tokens [I, L], which `fills` names; and arrays of examples [I, ...].
+        batch: I examples, one per row: `attention_mask` [I, L], with padding only at the end; other per-token arrays
+            [I, L], which `fills` names; and per-example arrays [I, ...].
         rows: int [I], ascending: the packed row of each example.
         num_rows: R, the number of packed rows; rows without an example are padding.
         seq_length: S, tokens per packed row.
         most: M, examples per packed row.
-        fills: name of an array of tokens -> its padding value.
+        fills: name of a per-token array -> its padding value.
 
     Returns:
-        Each array of tokens as [R, S]; int32 [R, S] `position_ids` (from 0 in each example) and `segment_ids` (from 1;
-        0 is padding); each array of examples as [R, M, ...], 0 where a row has fewer than M; and int32 [R, M]
+        Each per-token array as [R, S]; int32 [R, S] `position_ids` (from 0 in each example) and `segment_ids` (from 1;
+        0 is padding); each per-example array as [R, M, ...], 0 where a row has fewer than M; and int32 [R, M]
         `cls_positions`, the position of the first token of each example.
     """
     lengths = batch["attention_mask"].sum(axis=1)

@@ -14,13 +14,13 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.storage import PathLike
 
 _ROWS = 256  # rows in memory at a time
-_BATCH_BYTES = MAX_ROW_BYTES  # bytes of text in memory at a time, beyond a single row
+_BATCH_BYTES = MAX_ROW_BYTES  # bytes of text in memory at a time, unless a single row has more
 _LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
-_UNCHECKED_BYTES = 64 << 20  # decompressed bytes of a group of rows before the ratio is checked
+_UNCHECKED_BYTES = 64 << 20  # decompressed bytes of a row group from which on the ratio is checked
 
 
 class ParquetRow(NamedTuple):
-    """The number of a row, from 1, its values by column, and the share of the file that has been read with it."""
+    """The number of a row, from 1, its values by column, and the share of the file's rows read so far."""
 
     number: RowNumber
     values: dict[str, Any]
@@ -30,8 +30,8 @@ class ParquetRow(NamedTuple):
 class ParquetTable:
     """An open Parquet file.
 
-    Its texts are read as dictionaries: a value that the file has once, for many rows, is in memory once, however small
-    the file. Rows are made of them a few at a time.
+    Texts are read dictionary-encoded, so a value that a file stores once for many rows is in memory only once. Rows are
+    decoded a few at a time.
 
     Attributes:
         columns: their names.
@@ -49,7 +49,7 @@ class ParquetTable:
 
         Args:
             columns: the columns.
-            start: the byte of the file from which on the groups of rows begin.
+            start: the byte of the file at or after which the row groups to read begin.
             stop: the byte before which they begin; None = the end of the file.
         """
         metadata = self._file.metadata
@@ -68,7 +68,7 @@ class ParquetTable:
 
 
 def objects_of(spec: PathLike, batch: Any, number: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch of Arrow as objects; at most some megabytes of objects are in memory at a time.
+    """Yield the rows of an Arrow batch as objects; at most some megabytes of objects are in memory at a time.
 
     Args:
         spec: the file.
@@ -97,7 +97,7 @@ def open_parquet(spec: PathLike) -> Iterator[ParquetTable]:
 
     Raises:
         InputError: pyarrow is not installed, the file is missing, or it is not a Parquet file; errors while reading in
-            the `with` block are converted too.
+            the `with` block become InputErrors too.
     """
     with open_arrow(spec, "a Parquet file") as file:
         parquet = importlib.import_module("pyarrow.parquet")
@@ -127,7 +127,7 @@ def read_parquet(
     Args:
         spec: the file.
         columns: the columns to read; () = all.
-        start: the byte of the file from which on the groups of rows begin.
+        start: the byte of the file at or after which the row groups to read begin.
         stop: the byte before which they begin; None = the end of the file.
 
     Raises:
@@ -141,7 +141,7 @@ def read_parquet(
 
 
 def _check_compression(spec: PathLike, group: Any, columns: Sequence[str]) -> None:
-    """Raise InputError for a group of rows whose columns expand to over `MAX_COMPRESSION` times their size."""
+    """Raise InputError for a row group whose columns expand to over `MAX_COMPRESSION` times their size."""
     every = map(group.column, range(group.num_columns))
     leaves = [leaf for leaf in every if any(f"{leaf.path_in_schema}.".startswith(f"{name}.") for name in columns)]
     packed = sum(leaf.total_compressed_size for leaf in leaves)
@@ -152,7 +152,7 @@ def _check_compression(spec: PathLike, group: Any, columns: Sequence[str]) -> No
 
 
 def _is_text(kind: Any, types: Any) -> bool:
-    """Return whether a dictionary has texts or bytes."""
+    """Return whether a type is a dictionary of texts or bytes."""
     return types.is_dictionary(kind) and any(
         check(kind.value_type)
         for check in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
@@ -160,7 +160,7 @@ def _is_text(kind: Any, types: Any) -> bool:
 
 
 def _num_bytes(array: Any) -> int:
-    """Return the bytes of an array in which each row has its own copy of a value of a dictionary."""
+    """Return the size of an array in bytes when dictionary values are copied into each row."""
     types = importlib.import_module("pyarrow").types
     if _is_text(array.type, types):
         compute = importlib.import_module("pyarrow.compute")
@@ -176,12 +176,12 @@ def _num_bytes(array: Any) -> int:
 
 
 def _decoded(array: Any) -> Any:
-    """Return the values of a dictionary as an array, which becomes objects sooner; other arrays unchanged."""
+    """Decode a dictionary array, which makes its conversion to objects faster; return other arrays unchanged."""
     return array.dictionary_decode() if _is_text(array.type, importlib.import_module("pyarrow").types) else array
 
 
 def _first_byte(group: Any) -> int:
-    """Return the offset of the first byte of a group of rows."""
+    """Return the offset of the first byte of a row group."""
     columns = map(group.column, range(group.num_columns))
     return min((column.dictionary_page_offset or column.data_page_offset for column in columns), default=0)
 

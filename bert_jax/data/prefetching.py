@@ -12,7 +12,7 @@ from bert_jax.data.batches import Batch
 Rows = slice | np.ndarray
 ALL_ROWS = slice(None)
 
-_POLL_SECONDS = 0.1  # longest time until a waiting thread notices that the iterator was closed
+_POLL_SECONDS = 0.1  # maximum time until a waiting thread notices that the iterator was closed
 
 
 class Source(Protocol):

@@ -23,16 +23,16 @@ READERS: Registry[Callable[..., Iterable[Any]]] = Registry("bert_jax.data.regist
 
 
 def register_reader(suffix: str, function: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
-    """Add a format of tables of your own, which training, evaluation, prediction and verbs then read.
+    """Add a table format of your own, which training, evaluation, prediction and the command line then read.
 
     Args:
         suffix: the end of the names of such files, in lower case, such as `.xyz`; a reader that was registered for it
-            before is replaced. No plugin is imported for a file that ends in a suffix of ours.
+            before is replaced. No plugin is imported for a file with a suffix of bert_jax's own formats.
         function: a function of a file's name, as the user wrote it, that yields rows: dicts of column -> text, number
             or list. It is called again for each pass over the file, and must yield the same rows in the same order.
 
     Raises:
-        InputError: the suffix is that of a format of this package, or begins with no dot.
+        InputError: the suffix is that of a format of this package, or does not begin with a dot.
     """
     if not isinstance(suffix, str) or not suffix.startswith(".") or suffix != suffix.lower():
         raise InputError(f"{READERS.register}: expected a suffix such as '.xyz' in lower case, found {suffix!r}")
@@ -40,7 +40,7 @@ def register_reader(suffix: str, function: Callable[[str], Iterable[Mapping[str,
 
 
 def format_of(spec: str) -> str:
-    """Return the longest suffix in `READERS` of a file's name, or ""; ours may precede one of `storage.COMPRESSED`."""
+    """Return the longest suffix in `READERS` of a file's name, or ""; ours may precede `.gz` or another compression."""
     name, plain = spec.lower(), without_compression(spec).lower()
     ours = [suffix for suffix in _OURS if (name if suffix == _PARQUET else plain).endswith(suffix)]
     registered = [suffix for suffix in READERS.registered_names(plugins=not ours) if name.endswith(suffix)]
@@ -48,7 +48,7 @@ def format_of(spec: str) -> str:
 
 
 def has_registered_format(spec: str) -> bool:
-    """Return whether the format of a file is registered, and not of this package."""
+    """Return whether a file's format was registered and is not one of this package."""
     return READERS.is_registered(format_of(spec))
 
 
@@ -56,7 +56,7 @@ def registered_rows(spec: str) -> Iterator[tuple[RowNumber, dict[str, Any]]]:
     """Yield the number and the columns of each row of a file whose format is registered.
 
     Raises:
-        InputError: its reader raises an error, or yields something else than dicts.
+        InputError: its reader raises an error, or yields anything but dicts.
     """
     suffix = format_of(spec)
     try:

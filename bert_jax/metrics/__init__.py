@@ -25,7 +25,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "ranks": "ranks of the documents that answer queries, from 1, float [n]",
         "tags": "labels and predictions, a list of sentences, each a list of names of tags (as for seqeval)",
         "relations": "labels and predictions, int [n], or 0 and 1 [n, C] where a pair may have several relations",
-        "texts": "references and written texts, lists of str",
+        "texts": "references and generated texts, lists of str",
     }
 )
 # Kinds whose metrics of this package are computed together -> their names.
@@ -38,13 +38,13 @@ _TOGETHER = {
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric.
+    """A metric of predictions.
 
     Attributes:
         name: its name in recipes, on the command line and in results.
-        kinds: the kinds of predictions that it fits, of `KINDS`.
-        function: a function as `KINDS` says that returns a number, or where it is defined; its docstring's first line
-            is the meaning of the metric.
+        kinds: the kinds of predictions that it fits, keys of `KINDS`.
+        function: a function of the arguments in `KINDS` that returns a number, or its import path; the first line of
+            its docstring is the meaning of the metric.
         lower_is_better: whether the best model is that with the lowest value.
         default_for: the kinds for which it is reported where no metrics are named.
     """
@@ -62,7 +62,7 @@ class Metric:
 
 _SCORES = "bert_jax.metrics.scores"
 _OF_CLASSES = ("classes", "two_classes")
-# The order is that of results.
+# Results list the metrics in this order.
 METRICS = (
     Metric("accuracy", _OF_CLASSES, f"{_SCORES}.accuracy", default_for=_OF_CLASSES),
     Metric("accuracy", ("label_sets",), f"{_SCORES}.all_right", default_for=("label_sets",)),
@@ -84,13 +84,13 @@ _registered: dict[tuple[str, str], Metric] = {}  # kind and name -> a registered
 def register_metric(
     name: str, function: Callable[..., Any], kinds: Collection[str] = ("classes",), *, lower_is_better: bool = False
 ) -> None:
-    """Add a metric of your own, chosen by `data.metrics` and `best_metric` of recipes, and by `--metrics` of verbs.
+    """Add a metric of your own for `data.metrics` and `best_metric` of recipes, and `--metrics` on the command line.
 
     Args:
         name: a new name; a metric that was registered before is replaced.
         function: a function of labels and predictions, in this order, that returns a number, such as those of
-            `sklearn.metrics`. `KINDS` says what it gets.
-        kinds: the kinds of predictions that it fits, of `KINDS`.
+            `sklearn.metrics`. `KINDS` lists its arguments.
+        kinds: the kinds of predictions that it fits, keys of `KINDS`.
         lower_is_better: whether the best model is that with the lowest value.
 
     Raises:
@@ -111,7 +111,7 @@ def register_metric(
 def metrics_of(kind: str) -> dict[str, Metric]:
     """Return the metrics that fit a kind of predictions by name: those of this package and registered ones.
 
-    Those of this package for tags, relations and texts are computed together, and are not among them.
+    This package's metrics of tags, relations and texts are computed together and not included.
     """
     import_plugins()
     fitting = ("classes", "two_classes") if kind == "two_classes" else (kind,)
@@ -135,14 +135,14 @@ def measure(kind: str, names: Sequence[str], *labels_and_predictions: Any) -> di
     Args:
         kind: the kind of predictions.
         names: the metrics; those that are not of `metrics_of` are left out.
-        labels_and_predictions: what `KINDS` says.
+        labels_and_predictions: the arguments in `KINDS`.
     """
     known = metrics_of(kind)
     return {name: known[name](*labels_and_predictions) for name in names if name in known}
 
 
 def lower_is_better(name: str) -> bool:
-    """Return whether lower values of a metric are better: those of a loss, perplexity or error are."""
+    """Return whether lower values of a metric are better, as for a loss, perplexity or error."""
     import_plugins()
     lower = {metric.name for metric in (*METRICS, *_registered.values()) if metric.lower_is_better}
     return name in lower or name.endswith(("loss", "perplexity", "error"))

@@ -20,7 +20,7 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
     """Return the metrics to report for words with `tags`: `names`, or all that apply except `types`.
 
     Raises:
-        InputError: a name is unknown, or a metric of entities and the tags follow none of `tags.TAG_SCHEMES`.
+        InputError: a name is unknown, or is a metric of entities although the tags follow none of `tags.TAG_SCHEMES`.
     """
     default_metrics = ("accuracy", "types") if read_scheme(tags) is None else TAGGING_METRICS
     fitting = (*default_metrics, *metrics_of("tags"))
@@ -29,7 +29,7 @@ def choose_tagging_metrics(names: Sequence[str], tags: Sequence[str]) -> tuple[s
         _log.warning("no F1 of entities: expected tags B-TYPE, I-TYPE and O, found %s", ", ".join(others[:3]))
     for name in names:
         if name not in fitting:
-            what = "these tags, which are not of entities" if name in TAGGING_METRICS else "tagging"
+            what = "these tags, which mark no entities" if name in TAGGING_METRICS else "tagging"
             raise InputError(f"data.metrics: {name!r} is not a metric of {what}{did_you_mean(name, fitting)}")
     return tuple(names) or tuple(name for name in default_metrics if name != "types")
 
@@ -117,7 +117,7 @@ def span_scores(
     Args:
         metrics: names of `ENTITY_METRICS`, or `types`, as for `tagging_scores`.
         names: names of the types.
-        true, found: gold and predicted spans, int `[m, 4]`: text, first word, word after the last, type; each once.
+        gold, predicted: spans, int `[m, 4]`: text, first word, word after the last, type; each once.
     """
     gold_set = {tuple(span) for span in gold.tolist()}
     right = np.array([tuple(span) in gold_set for span in predicted.tolist()], np.bool_)
@@ -127,7 +127,7 @@ def span_scores(
 
 
 def choose_relation_metrics(names: Sequence[str], best: str = "") -> tuple[str, ...]:
-    """Return the metrics of relations to report: `names`, or all except `types`; with `best`, if it is not among them.
+    """Return the metrics of relations to report: `names` (or all except `types`) and `best`.
 
     Raises:
         InputError: a name is unknown.
@@ -155,7 +155,7 @@ def relation_scores(
         names: names of the classes.
         null: the class of pairs without a relation; "" or no class of `names` where there is none.
         labels: gold classes, int `[n]`, or 0 and 1 `[n, C]`.
-        predicted: predicted classes, likewise.
+        predicted: predicted classes, in the same form.
     """
     registered_scores = measure("relations", metrics, labels, predicted)
     metrics = [name for name in metrics if name not in registered_scores]

@@ -1,4 +1,4 @@
-"""Scores of written texts: exact matches, distinct n-grams, and BLEU, chrF and ROUGE by their libraries."""
+"""Scores of generated texts: exact matches, distinct n-grams, and BLEU, chrF and ROUGE by their libraries."""
 
 import importlib
 import importlib.util
@@ -47,15 +47,15 @@ def text_scores(
 ) -> dict[str, float]:
     """Return metrics of `TEXT_METRICS`, or registered ones, of texts against one reference each.
 
-    Exact matches are a share from 0 to 1, up to spaces at the ends. `distinct1` and `distinct2` are `distinct_ngrams`
-    of the words of the texts, apart at spaces. BLEU and chrF are those of sacrebleu for a corpus,
-    from 0 to 100. ROUGE is the mean F1 from 0 to 1 by rouge-score, with stems (Lin 2004).
+    `exact_match` is the share, 0 to 1, of texts that equal their reference except for spaces at the ends. `distinct1`
+    and `distinct2` are `distinct_ngrams` of the texts' words, split at spaces. BLEU and chrF are sacrebleu's corpus
+    scores from 0 to 100. ROUGE is the mean F1 from 0 to 1 by rouge-score, with stems (Lin 2004).
 
     Args:
         names: the metrics.
-        written: the texts.
+        written: the generated texts.
         references: the reference of each.
-        tokenizer: reads texts and references; what it does not keep, such as capitals, is not compared.
+        tokenizer: encodes and decodes all texts first, so that what it drops, such as capitals, is not compared.
     """
     if tokenizer is not None:
         written, references = (
@@ -79,7 +79,7 @@ def text_scores(
 
 
 def distinct_ngrams(texts: Sequence[Sequence[Any]], size: int) -> float:
-    """Return the number of different n-grams of `size` words or tokens over the number of all, 0 to 1; 0 for none.
+    """Return the ratio, 0 to 1, of distinct n-grams of `size` words or tokens to all n-grams; 0 if there are none.
 
     Li et al. 2016 (arXiv:1510.03055), section 5: a measure of the diversity of texts.
     """

@@ -29,9 +29,9 @@ def ranks_among(compare: Callable[[slice], np.ndarray], relevant: np.ndarray, *,
     """Return the rank, from 1, of each query's own document among all M documents; ties get their mean rank.
 
     Args:
-        compare: function from rows of queries to their scores with all documents, `[rows, M]`.
+        compare: function from a slice of the queries to their scores with all documents, `[rows, M]`.
         relevant: int `[n]`, the number of each query's own document.
-        relative: whether the tolerance of ties, 1e-6, is multiplied by scores above 1.
+        relative: whether the tolerance for ties, 1e-6, is multiplied by scores above 1.
 
     Returns:
         float64 `[n]`.
@@ -41,7 +41,7 @@ def ranks_among(compare: Callable[[slice], np.ndarray], relevant: np.ndarray, *,
         rows = slice(start, start + _ROWS)
         scores = compare(rows)
         of_relevant = scores[np.arange(len(scores)), relevant[rows]][:, None]
-        # With the tolerance equal texts tie even if they were in different batches.
+        # With this tolerance, equal texts tie even if they were computed in different batches.
         tolerance = 1e-6 * (np.maximum(np.abs(of_relevant), 1) if relative else 1)
         above, equal = scores > of_relevant + tolerance, np.abs(scores - of_relevant) <= tolerance
         ranks[rows] = 1 + above.sum(1) + (equal.sum(1) - 1) / 2
@@ -49,7 +49,7 @@ def ranks_among(compare: Callable[[slice], np.ndarray], relevant: np.ndarray, *,
 
 
 def retrieval_accuracy(ranks: np.ndarray) -> float:
-    """Return the share of queries whose own document is the first; `ranks` [n] begin at 1."""
+    """Return the share of queries whose own document ranks first; `ranks` [n] begin at 1."""
     return float(np.mean(ranks == 1))
 
 

@@ -39,7 +39,7 @@ def all_right(labels: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def class_f1(labels: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return F1 and support of each class: of classes in labels or predictions `[n]`, or of all classes of `[n, C]`."""
+    """Return F1 and support of each class that is in labels or predictions `[n]`, or of all classes of `[n, C]`."""
     if labels.ndim == 2:
         counts = [(side > 0).sum(0) for side in (labels, predicted, (labels > 0) & (predicted > 0))]
     else:
@@ -110,7 +110,7 @@ def choose_metrics(
 
 
 def compute_metrics(names: Sequence[str], labels: np.ndarray, predicted: np.ndarray, count: int) -> dict[str, float]:
-    """Return the metrics `names` of `predicted` against `labels`: `count` classes or numbers [n], or 0 and 1 [n, C]."""
+    """Return the metrics `names` for labels [n], which are numbers or one of `count` classes, or 0 and 1 [n, C]."""
     of_classes = "two_classes" if count == 2 else "classes"
     of_rows = "numbers" if np.issubdtype(labels.dtype, np.floating) else of_classes
     return measure("label_sets" if labels.ndim == 2 else of_rows, names, labels, predicted)

@@ -48,9 +48,9 @@ def test_labels_are_ordered_by_number():
         ({"hidden_size": 7.5}, "hidden_size must be a positive integer, found 7.5"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be a rate"),
         ({"hidden_act": "gelo"}, "did you mean 'gelu'"),
-        ({"id2label": ("a",)}, "num_labels is 2 but id2label names 1"),
+        ({"id2label": ("a",)}, "num_labels is 2 but id2label has 1"),
         *(
-            ({"attention": attention}, f"expected that of num_attention_heads with {name}, found 4")
+            ({"attention": attention}, f"expected num_attention_heads with {name}, found 4")
             for name, attention in (
                 ("pos_att_type", DisentangledConfig(4, pos_att_type=("c2p",))),
                 ("max_global_tokens", GlobalTokensConfig(4, max_global_tokens=2)),

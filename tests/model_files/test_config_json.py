@@ -73,7 +73,7 @@ def test_any_value_of_any_key_is_read_or_refused_in_one_line(family, caplog):
         ({"pruned_heads": {"0": [1]}}, "pruned_heads: expected {} or .*found {'0'"),
         (
             {"quantization_config": {"bits": 4}},
-            "quantization_config: expected one of `bert-jax quantize` .* found {'bits': 4}",
+            "quantization_config: expected one by `bert-jax quantize` .* found {'bits': 4}",
         ),
         ({"problem_type": "binary"}, "problem_type 'binary' is not known"),
     ],

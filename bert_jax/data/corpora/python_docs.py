@@ -1,8 +1,8 @@
-"""The corpus `python-docs`: the documentation inside the user's own Python, without a download.
+"""The corpus `python-docs`: documentation from the user's own Python installation, without a download.
 
-The language reference that `help()` shows (`pydoc_data.topics`) and the docstrings of the standard library and of the
-packages that bert_jax depends on, as running text: markup, tables, examples and repetitions are left out. Everything is
-taken out of source files by `ast`; nothing is imported or executed. A module, or a topic, is a document.
+It holds the language reference that `help()` shows (`pydoc_data.topics`) and the docstrings of the standard library and
+of the packages that bert_jax depends on, as running text: markup, tables, examples and repetitions are left out. Source
+files are parsed by `ast`; nothing is imported or executed. Each module, and each topic of the reference, is a document.
 """
 
 import ast
@@ -24,7 +24,7 @@ PACKAGES = (
     "absl array_record etils flax grain jax matplotlib ml_collections numpy optax orbax rich safetensors sentencepiece "
     "tensorflow_datasets tokenizers"
 )
-# Tests and vendored packages: they have few docstrings, odd ones or copies.
+# Tests and vendored packages have few docstrings, odd ones or copies.
 _SKIPPED_DIRECTORIES = frozenset(("test", "tests", "testing", "idlelib", "site-packages", "dist-packages", "_vendor"))
 _SKIPPED_FILES = re.compile(r"test_.*|.*_test|conftest|.*_pb2|.*_pb2_grpc")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -32,7 +32,7 @@ _LONGEST_SOURCE = 1 << 20  # bytes; longer files are generated tables
 
 _UNDERLINE = re.compile(r"\s*([^\w\s])\1{2,}[\s\W]*$")
 _BULLET = re.compile(r"\s*([-*+•]|\d+[.)])\s+")
-_ITEM = re.compile(r"\s*[\w*.,() ]+ : |.*:\s*$")  # numpydoc's "name : type", or a line that announces what is indented
+_ITEM = re.compile(r"\s*[\w*.,() ]+ : |.*:\s*$")  # numpydoc's "name : type", or a line before an indented block
 _MARKUP = re.compile(
     r":[a-zA-Z:+-]+:`~[^`<]*?([^`<.]+)`|:[a-zA-Z:+-]+:`([^`<]*?)\s*(?:<[^`>]*>)?`|``([^`]*)``|`([^`]+?)\s*(?:<[^`>]*>)?`_{0,2}|\*\*([^\s*][^*]*)\*\*"
     r"|(?<!\w)\*([^\s*][^*]*[^\s*]|\w)\*(?!\w)"
@@ -40,7 +40,7 @@ _MARKUP = re.compile(
 _DIRECTIVE = re.compile(r"\.\. ")
 _PROSE_CHARACTERS = re.compile(r"(?:[^\W\d_]|[ .,;:'])+")
 _FEWEST_WORDS = 5  # words in a paragraph
-_LEAST_PROSE = 0.8  # share of _PROSE_CHARACTERS in a paragraph
+_LEAST_PROSE = 0.8  # minimum share of _PROSE_CHARACTERS in a paragraph
 
 
 def read_python_docs() -> Iterator[Document]:
@@ -118,7 +118,7 @@ def _docstrings(path: Path) -> Iterator[str]:
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return
-    # Walk statements only: expressions hold no docstrings and are most of a tree.
+    # Walk statements only: expressions hold no docstrings and make up most of a tree.
     statements: list[ast.AST] = [tree]
     while statements:
         node = statements.pop()

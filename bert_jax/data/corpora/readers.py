@@ -1,4 +1,4 @@
-"""Read documents from files: one function per format, each yields one document at a time.
+"""Read documents from files: one function per format yields one document at a time.
 
 A function that takes a `ByteRange` yields the documents that begin in it. The ranges of a file together yield each of
 its documents once, so that several processes can read one file.
@@ -20,7 +20,7 @@ from bert_jax.data.tfds_sets import open_tfds
 from bert_jax.errors import InputError, did_you_mean
 
 DEFAULT_FIELD = "text"
-# Longer documents are cut into several and longer lines into paragraphs, so that memory stays bounded for any input.
+# Longer documents are cut into several, and longer lines into several paragraphs, which bounds memory for any input.
 MAX_DOCUMENT_BYTES = 4 << 20
 MAX_LINE_BYTES = 1 << 20
 MAX_BLANK_LINES = 1_000_000  # consecutive blank lines; a file with more is not a text file
@@ -35,8 +35,8 @@ class Document:
         name: its source, for messages.
         texts: paragraphs, or sentences.
         are_sentences: whether `texts` are sentences already, so that they are not split further.
-        end: bytes of its file, or of the range read, up to the end of this document; for a data set, estimated from the
-            average size of a row.
+        end: the number of bytes up to its end in the file, or in the range that is read; for a data set, estimated from
+            the average size of a row.
     """
 
     name: str
@@ -62,13 +62,13 @@ class Document:
 
 
 class ByteRange(NamedTuple):
-    """Bytes `start` to `stop` of a file; None = its end."""
+    """Bytes `start` to `stop` - 1 of a file; `stop` None = to its end."""
 
     start: int = 0
     stop: int | None = None
 
     def name(self, path: storage.PathLike) -> str:
-        """Return the name of the range in messages, in which lines are counted from its first one."""
+        """Return the name of the range for messages, which count lines from the start of the range."""
         return f"{path} after byte {self.start}" if self.start else str(path)
 
     def ends_before(self, position: int) -> bool:
@@ -77,7 +77,7 @@ class ByteRange(NamedTuple):
 
 
 WHOLE = ByteRange()
-Invalid = Callable[[InputError], None]  # a function that gets the error of an invalid row
+Invalid = Callable[[InputError], None]  # called with the error of an invalid row
 
 
 def strict(error: InputError) -> None:
@@ -96,7 +96,7 @@ def read_file_document(path: storage.PathLike) -> Iterator[Document]:
 
 
 def read_sentence_documents(path: storage.PathLike, part: ByteRange = WHOLE) -> Iterator[Document]:
-    """Yield the documents of a file in the original's format: a line is a sentence, a blank line ends a document."""
+    """Yield documents in the format of the original BERT: a line is a sentence, a blank line ends a document."""
     return _documents(path, operator.not_, are_sentences=True, part=part)
 
 
@@ -130,7 +130,7 @@ def _documents(
 ) -> Iterator[Document]:
     """Yield the documents of a file whose lines are paragraphs (or sentences).
 
-    A document begins at the line that ends the one before it, and the first one at byte 0.
+    A document begins at the line that ends the previous document; the first document begins at byte 0.
 
     Args:
         path: the file.
@@ -138,7 +138,7 @@ def _documents(
         is_left_out: whether a stripped line is not part of a document, such as a blank line.
         are_sentences: the value of `Document.are_sentences`.
         part: the range in which the documents begin.
-        titles: the format, for the message, of a file in which some line must end a document; "" = none need to.
+        titles: a description, for the error message, of titles of which the file needs one; "" = it needs none.
     """
     name = part.name(path)
     texts: list[str] = []
@@ -174,7 +174,7 @@ def read_json_documents(
 ) -> Iterator[Document]:
     """Yield a document for each row of a JSON file, from the text in `field`.
 
-    The rows are JSON lines (blank lines are skipped) or one array (`bert_jax.data.json_files`), which is no range.
+    The rows are JSON lines (blank lines are skipped) or one array (`bert_jax.data.json_files`), which has no ranges.
     """
     count, name = 0, part.name(path)
     for number, row, end in _json_rows(path, part, invalid):
@@ -210,8 +210,9 @@ def _json_rows(path: storage.PathLike, part: ByteRange, invalid: Invalid) -> Ite
 def read_parquet_documents(
     path: storage.PathLike, field: str, part: ByteRange = WHOLE, invalid: Invalid = strict
 ) -> Iterator[Document]:
-    """Yield a document for each row of a Parquet file, from the text in its column `field`; a group of rows is in the
-    range in which its first byte is.
+    """Yield a document for each row of a Parquet file, from the text in its column `field`.
+
+    A row group belongs to the range that contains its first byte.
 
     Raises:
         InputError: pyarrow is not installed, the file is not Parquet, or there is no such column of texts.
@@ -226,7 +227,7 @@ def read_parquet_documents(
 
 
 def row_documents(where: str, name: str, row: Any, field: str, end: int, invalid: Invalid) -> Iterator[Document]:
-    """Yield the document of a row, from the text in its field."""
+    """Yield the text in a row's field as one document, or several if long."""
     try:
         text = _text_of(where, row, field)
     except InputError as error:
@@ -293,9 +294,9 @@ class Line(NamedTuple):
     Attributes:
         number: its number from 1; in a range of a file, from the first line that begins in it.
         text: its text, with the newline.
-        start: the bytes of the file read before it.
-        end: the bytes of the file read so far.
-        is_beginning: whether it is not the second or a later piece of a line.
+        start: the number of bytes of the file before it.
+        end: the number of bytes of the file up to its end.
+        is_beginning: whether it is a whole line or the first piece of one.
     """
 
     number: int
@@ -306,8 +307,7 @@ class Line(NamedTuple):
 
 
 def text_lines(path: storage.PathLike, max_bytes: int = MAX_LINE_BYTES, part: ByteRange = WHOLE) -> Iterator[Line]:
-    """Yield the lines of a file from the first one that begins in a range, and those behind it; cut lines longer than
-    `max_bytes` into pieces.
+    """Yield all lines of a file from the first one that begins in a range; cut lines over `max_bytes` into pieces.
 
     Raises:
         InputError: the file is not text, not UTF-8, truncated or damaged; the message names the file and the line.
@@ -326,11 +326,11 @@ def text_lines(path: storage.PathLike, max_bytes: int = MAX_LINE_BYTES, part: By
 def _decoded(
     path: storage.PathLike, read: Callable[[IO[bytes]], Iterator[tuple[int, bytes, bool]]], part: ByteRange
 ) -> Iterator[Line]:
-    """Yield the lines that `read` finds in a file from the first one that begins in a range, decoded.
+    """Decode the lines that `read` yields, from the first line that begins in a range.
 
     Args:
         path: the file.
-        read: yields (number, bytes, whether they begin a line) of an open file.
+        read: yields (line number, bytes, whether they begin a line) from an open file.
         part: the range.
     """
     number, is_first, blank = 1, not part.start, 0
@@ -357,7 +357,7 @@ def _decoded(
 
 
 def _skip_line(stream: IO[bytes], part: ByteRange) -> bool:
-    """Go to the first line that begins in a range; return whether there is one."""
+    """Seek to the first line that begins in a range; return whether there is one."""
     stream.seek(part.start - 1)
     while (raw := stream.readline(1 << 16)) and not raw.endswith(b"\n"):
         if part.ends_before(stream.tell()):

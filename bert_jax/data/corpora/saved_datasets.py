@@ -11,7 +11,7 @@ from bert_jax.data.parquet_files import objects_of, open_arrow
 from bert_jax.errors import InputError, did_you_mean
 
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
-_ROWS = 1024  # rows in memory at a time as objects
+_ROWS = 1024  # rows converted to objects at a time
 
 
 def saved_files(path: str) -> list[storage.Path]:
@@ -28,7 +28,7 @@ def saved_files(path: str) -> list[storage.Path]:
         raise InputError(f"{path}: expected a folder that `save_to_disk` of datasets wrote, found no {_STATE_FILE}")
     if storage.read_json(folder / _STATE_FILE).get("_indices_data_files"):
         raise InputError(
-            f"{path}: expected all rows of its files, found a selection; save it again with a newer datasets"
+            f"{path}: expected all rows of its files, found a selection; save it again with a newer version of datasets"
         )
     names = _names(folder / _STATE_FILE, lambda content: [file["filename"] for file in content["_data_files"]])
     return [storage.existing(folder / name) for name in names]
@@ -48,7 +48,7 @@ def read_arrow_documents(path: storage.PathLike, field: str, invalid: Invalid = 
     """Yield a document for each row of an Arrow file, from the text in its column `field`.
 
     Raises:
-        InputError: pyarrow is not installed, the file is no stream of Arrow, or there is no such column of texts.
+        InputError: pyarrow is not installed, the file is not an Arrow stream, or there is no such column of texts.
     """
     done = 0
     with open_arrow(path, "an Arrow file") as file:

@@ -7,8 +7,8 @@ _STOP = re.compile(
     r"[.!?\u2026]+[\"')\]\u201d\u2019\u00bb]*\s+|[\u3002\uff01\uff1f]+[\"\u201d\u2019\u300d\u300f\uff09]*\s*"
 )
 _OPENING = "\"'([\u201c\u2018\u00ab\u2013\u2014-"  # characters that may precede a word
-_LONGEST_WORD = 40  # characters checked before a stop: keeps the time linear in the length of the text
-# Words that end with a full stop within a sentence, as does a single letter: an initial, or one of "e.g.".
+_LONGEST_WORD = 40  # characters checked before a stop, so that time is linear in the text length
+# Abbreviations, whose full stop does not end a sentence. Single letters, as in "e.g.", count as abbreviations too.
 _ABBREVIATIONS_LIST = (
     "mr mrs ms dr prof st sr jr rev gen col capt lt sgt hon vs etc cf eg ie al fig figs eq no nos vol pp p ch sec ed "
     "eds approx dept est inc ltd co corp jan feb mar apr jun jul aug sep sept oct nov dec a.m p.m u.s u.k"

@@ -2,13 +2,13 @@
 
     notes.txt, folder, 'wiki/**/*.txt.gz'   text: a line is a paragraph, a blank line or the file's end ends a document
     files:PATH                              text: each file is one document, blank lines are only paragraph breaks
-    sentences:PATH                          the original's format: a line is a sentence, a blank line ends a document
+    sentences:PATH                          BERT's original format: a line is a sentence, a blank line ends a document
     wikitext:PATH                           WikiText: ` = Title = ` begins a document, headings are left out
-    data.jsonl[:FIELD]                      JSON lines: a row is a document, its text in FIELD ("text"); .ndjson, .json
-    data.parquet[:COLUMN]                   Parquet: a row is a document, its text in COLUMN ("text"); needs pyarrow
+    data.jsonl[:FIELD]                      JSON lines, also .ndjson, .json: a row is a document; default FIELD "text"
+    data.parquet[:COLUMN]                   Parquet: a row is a document; default COLUMN "text"; needs pyarrow
     pages.warc.gz, texts.wet.gz             web archives: a page or a text is a document; needs the extra `web`
     datasets:FOLDER[:COLUMN]                what `save_to_disk` of datasets wrote: a row is a document; needs pyarrow
-    tfds:NAME[:SPLIT[:FIELD]]               a TensorFlow Datasets data set ("train", "text"), read without TensorFlow
+    tfds:NAME[:SPLIT[:FIELD]]               TensorFlow Datasets, without TensorFlow; default "train" and "text"
     python-docs                             the documentation that comes with this Python and its packages
 
 Names ending in `.gz`, `.bz2` or `.xz` are decompressed; a folder or glob takes each file by its own suffix, in
@@ -41,7 +41,7 @@ _TEXT_KINDS: dict[str, Callable[..., Iterator[Document]]] = {
 }
 _TFDS = re.compile(r"([^:]+)(?::([^:\[]*(?:\[[^\]]*\])?)(?::([^:]*))?)?")  # a split may be "train[:10%]"
 _SAMPLED_BYTES = 1 << 20  # size of the parts from which a sample is drawn
-_CONCURRENT, _AT_ONCE = 16, 4096  # requests for file sizes: concurrent ones, and queued ones
+_CONCURRENT, _AT_ONCE = 16, 4096  # numbers of concurrent and of queued requests for file sizes
 _JSON_SUFFIXES = tuple(name + suffix for name in (".jsonl", ".ndjson", ".json") for suffix in ("", *COMPRESSED))
 _PARQUET_SUFFIX = ".parquet"
 _ROWS = (*_JSON_SUFFIXES, _PARQUET_SUFFIX)
@@ -55,7 +55,7 @@ class Part:
 
     Attributes:
         name: its name in messages and lists.
-        read: starts a new pass over its documents; for files and data sets, pickle can send it to another process.
+        read: starts a new pass over its documents; picklable for files and data sets, for use in another process.
         num_bytes: its size.
         has_rows: whether `read` has an argument `invalid`, which is called with the error of each invalid row.
     """
@@ -68,7 +68,7 @@ class Part:
     def readable(self, skipped: list[str]) -> Iterator[Document]:
         """Yield the documents that can be read, and append the errors of the others.
 
-        Invalid rows are left out, and of a file that is no text or damaged, what comes after that place.
+        Invalid rows are left out. A file that is damaged or not text is left out from that point on.
         """
         skip = {"invalid": lambda error: skipped.append(str(error))} if self.has_rows else {}
         try:
@@ -85,7 +85,7 @@ class Corpus:
         spec: the string that names it.
         read: starts a new pass over the documents.
         num_bytes: the bytes that a pass reads; None where it is not known.
-        cut: returns parts of at most about a number of bytes, in order; None where it cannot be cut.
+        cut: cuts the corpus into ordered parts of at most about a number of bytes; None if it cannot be cut.
     """
 
     spec: str
@@ -109,7 +109,7 @@ class Corpus:
         """Return a share of the corpus: random parts of about a megabyte, at least one; no other part is read.
 
         Args:
-            share: the fraction of the parts; the same parts every time.
+            share: the fraction of the parts to read, always the same ones.
 
         Raises:
             InputError: `share` is not above 0 and at most 1.
@@ -130,11 +130,11 @@ def _documents_of(parts: Iterable[Part]) -> Iterator[Document]:
 
 
 def open_corpus(spec: str | Sequence[str], has_empty: bool = False) -> Corpus:
-    """Open the corpus that a spec names (see the module's docstring), or several corpora one after the other.
+    """Open the corpus that a spec names (see the module's docstring), or concatenate several corpora.
 
     Args:
         spec: one or several corpora.
-        has_empty: whether an empty file is an error only when it is read.
+        has_empty: whether an empty file is an error only when it is read, not on opening.
 
     Raises:
         InputError: a file is missing or empty, or the spec is not understood. An error within a file (not UTF-8, cut
@@ -177,7 +177,7 @@ def _field(spec: str) -> tuple[str, str]:
 
 
 def _folder_and_column(text: str) -> tuple[str, str]:
-    """Split FOLDER[:COLUMN]; the folder may be one of an object store."""
+    """Split FOLDER[:COLUMN]; the folder may be a URL of an object store."""
     folder, colon, column = text.rpartition(":")
     return (folder, column or readers.DEFAULT_FIELD) if colon and "/" not in column else (text, readers.DEFAULT_FIELD)
 
@@ -235,7 +235,7 @@ def _read_web_archive(path: storage.PathLike, invalid: readers.Invalid = readers
 
 
 def _has_rows(path: storage.Path, kind: str) -> bool:
-    """Return whether an invalid row, or record, of a file can be left out."""
+    """Return whether a file has rows or records that can be skipped if invalid."""
     return path.name.endswith(_ROWS) or path.name.lower().endswith(_WEB_SUFFIXES) or kind == _SAVED
 
 
@@ -255,7 +255,7 @@ def _bounds(size: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _find_files(path: str) -> list[storage.Path]:
-    """Return the files of a path, a folder (without hidden files) or a glob, sorted; at least one."""
+    """Return the sorted files of a path, a folder (without hidden files) or a glob; at least one."""
     if files := storage.find_files(path):
         return files
     if storage.Path(path).is_dir():

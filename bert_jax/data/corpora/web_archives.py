@@ -17,22 +17,22 @@ from bert_jax.errors import InputError
 _HTML = ("text/html", "application/xhtml+xml")
 _PLAIN = "text/plain"
 _PIECE_BYTES = 1 << 16
-_DEEPEST = 1000  # deepest nesting of elements; browsers stop at 512
+_DEEPEST = 1000  # element depth from which all text is taken; browsers stop at 512
 
 
 def read_web_archive(path: storage.PathLike, invalid: Invalid = strict) -> Iterator[Document]:
     """Yield a document for each text and each page of a web archive; a line is a paragraph.
 
     Texts are records of the type `conversion`, as in WET files. Pages are records of the types `response` (with a
-    status of success) and `resource` in HTML or plain text; of HTML, the main content is taken, without menus and the
-    like. Other records are ignored.
+    status of success) and `resource` in HTML or plain text; from HTML, only the main content is taken, without menus
+    and the like. Other records are ignored.
 
     Args:
-        path: the archive, maybe compressed.
+        path: the archive, possibly compressed.
         invalid: is called with the error of a record that cannot be read.
 
     Raises:
-        InputError: the file is no web archive, is damaged or has neither texts nor pages.
+        InputError: the file is not a web archive, is damaged or has neither texts nor pages.
     """
     path, done, has_text = storage.existing(path), 0, False
     try:
@@ -61,7 +61,7 @@ def _records(stream: IO[bytes]) -> Iterator[Any]:
         except StopIteration:
             return
         except (ArchiveLoadFailed, AttributeError, OverflowError) as error:
-            # An AttributeError: a response without the address of its page.
+            # An AttributeError means a response without the address of its page.
             reason = " ".join(str(error).split())
             raise storage.DamagedError(f"expected a record of a web archive, found: {reason:.80}") from None
         yield record
@@ -88,7 +88,7 @@ def _text(record: Any) -> str | None:
 
 
 def _content(record: Any) -> bytes:
-    """Return the content of a record, without the encodings of HTTP."""
+    """Return the content of a record, with encodings of HTTP such as gzip undone."""
     content = record.content_stream()
     pieces, size = [], 0
     while piece := content.read(_PIECE_BYTES):
@@ -112,18 +112,18 @@ def _decoded(content: bytes) -> str:
 
 
 def _main_text(content: bytes, parameters: str) -> str:
-    """Return the main text of a page; its encoding is that of the content type, or else that of the page."""
+    """Return the main text of a page, decoded as its content type says, or else as the page itself says."""
     try:
         tree = HTMLTree.parse_from_bytes(content, _encoding(content, parameters))
     except (HTMLParserException, LookupError, UnicodeError) as error:
         raise InputError(f"expected a page in HTML, found: {error}") from None
-    # Of deep pages all text is taken: the search for the main text takes time in proportion to the square of the depth.
+    # All text of a deep page is taken, because the search for the main text takes time quadratic in the depth.
     is_flat = content.count(b"<") < _DEEPEST or _depth(tree) < _DEEPEST
     return extract_plain_text(tree, main_content=is_flat, alt_texts=False)
 
 
 def _encoding(content: bytes, parameters: str) -> str:
-    """Return the encoding that the parameters name, else UTF-8 if the content is valid UTF-8, else a guess."""
+    """Return the encoding in the content type's parameters, else UTF-8 if the content is valid UTF-8, else a guess."""
     named = parameters.partition("charset=")[2].strip(" \"'")
     if named and (known := map_encoding_to_html5(named, False)):
         return known

@@ -25,14 +25,14 @@ def choose_buckets(
 
     Args:
         lengths: int [n], tokens of each sequence.
-        limit: the length limit of a sequence, in tokens.
-        most: the greatest number of padded lengths.
+        limit: the maximum length of a sequence, in tokens.
+        most: the maximum number of padded lengths.
         multiple: the padded lengths, except the limit, are multiples of this number.
         least_gain: the share of all tokens, padding included, that one more length must save.
     """
     counts = np.bincount(-(-np.asarray(lengths) // multiple))
     total, top = np.cumsum(counts), len(counts) - 1
-    # cost[k][j]: fewest padded tokens, in multiples, of all sequences up to j when k lengths end with j.
+    # cost[k][j]: minimum padded size of all sequences of up to j multiples, with k lengths of which the longest is j.
     cost = [np.where(np.arange(top + 1) == 0, 0.0, np.inf)]
     came_from = []
     for k in range(1, most + 1):
@@ -53,7 +53,7 @@ def choose_buckets(
 def few_buckets(lengths: np.ndarray, limit: int) -> tuple[int, ...]:
     """Choose at most three padded lengths, for rows that are used once or a few times.
 
-    Compiling one more shape costs as much as hundreds of such rows.
+    Compiling one more shape takes as long as hundreds of such rows.
     """
     return choose_buckets(lengths, limit, most=3, least_gain=0.1)
 
@@ -113,7 +113,7 @@ class TrainSource:
         return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
     def steps_by_shape(self, num_steps: int) -> dict[int, int]:
-        """Return the first step of each padded length -> number of steps of that length in a run of `num_steps`."""
+        """Return, for each padded length, its first step -> its number of steps in a run of `num_steps`."""
         lengths, epoch = self._plan(0)[1], self.steps_per_epoch
         return {lengths.index(length): round(num_steps * count / epoch) for length, count in self.shapes().items()}
 

@@ -48,9 +48,9 @@ class Columns:
         delimiter: the character between the columns of a CSV; "" = detected in its first lines.
         encoding: the encoding of a TSV, CSV or JSON lines; "" = UTF-8, or the encoding of a byte order mark.
         optional_label: whether a row may have no label, which is then read as "".
-        keep: columns that are copied to the answers unchanged.
-        keep_others: the other columns to copy: `none`, `ids` (named in `_ID_NAMES`, or as in `review_id`) or `all`.
-        option: how a user sets one of these, for messages: `command_line` or `recipe_key`.
+        keep: columns that are copied to the predictions unchanged.
+        keep_others: other columns to copy: `none`, `ids` (named in `_ID_NAMES`, or like `review_id`) or `all`.
+        option: formats the option that sets a column, for messages: `command_line` or `recipe_key`.
         roles: `text`, `pair` or `label` -> its name in options, where it differs.
     """
 
@@ -72,7 +72,7 @@ class Columns:
     def filled(self, usual: "Columns") -> "Columns":
         """Return these columns, completed with the default columns `usual`.
 
-        Where these name no column at all, `has_header` also follows `usual`.
+        If no column is set here, `has_header` is also False where it is False in `usual`.
         """
         filled: dict[str, Any] = {
             name: getattr(self, name) or getattr(usual, name) for name in ("text", "pair", "label", "delimiter")
@@ -90,11 +90,11 @@ class Columns:
 
     @property
     def keeps(self) -> bool:
-        """Whether any columns are copied to the answers."""
+        """Whether any columns are copied to the predictions."""
         return bool(self.keep) or self.keep_others != "none"
 
     def kept(self, found: Iterable[str]) -> tuple[str, ...]:
-        """Return the columns to copy to the answers, given the columns of the table."""
+        """Return the columns to copy to the predictions, given the columns of the table."""
         if self.keep_others == "all":
             return tuple(found)
         ids = []
@@ -111,7 +111,7 @@ class Columns:
         return " ".join(self.option(f"{self.roles.get(role, role)}_column", name) for role, name in columns.items())
 
     def absent(self, name: str, header: Sequence[str]) -> str:
-        """Return the hint after `expected a column NAME`: the columns of the table, and how to name those meant."""
+        """Return the hint after `expected a column NAME`: the table's columns, and the options for likely ones."""
         roles = {role: getattr(self, role) for role in ("text", "pair", "label") if getattr(self, role)}
         if name not in roles.values():
             return did_you_mean(name, header)
@@ -125,7 +125,7 @@ class Columns:
         return f", found {printable(shown, 300)}" + (f"; use {self.naming(suggested)}" if suggested else "")
 
     def _suggested(self, roles: Mapping[str, str], header: Sequence[str]) -> dict[str, str]:
-        """Return role -> column of a similar or of a common name, for the roles whose columns are missing."""
+        """Return role -> column with a similar or a common name, for the roles whose columns are missing."""
         free = [name for name in header if name and name not in roles.values()]
         suggested: dict[str, str] = {}
         for role, name in roles.items():

@@ -1,7 +1,7 @@
 """Read CoNLL files (one word per line with its tags, a blank line after a sentence) and CoNLL-U.
 
 CoNLL-U (https://universaldependencies.org/format.html) has ten tab-separated columns, and comments that begin with `#`.
-Its lines of multiword tokens (`1-2`) and of empty nodes (`1.1`) are no words, since each word has a line of its own;
+Its lines of multiword tokens (`1-2`) and of empty nodes (`1.1`) do not count: each word has a line of its own.
 `SpaceAfter=No` in MISC says that a word follows without a space.
 """
 
@@ -18,19 +18,19 @@ from bert_jax.errors import InputError, did_you_mean
 CONLL_U_FORMAT = ".conllu"
 CONLL_FORMATS = (".conll", CONLL_U_FORMAT, ".txt", ".tsv", ".iob", ".iob2", ".bio")
 CONLL_U_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-MAX_WORDS = 100_000  # the most words in a sentence: a longer one means that blank lines are missing
-_MAX_CHARACTERS = 16 << 20  # the most characters in the lines of a sentence
+MAX_WORDS = 100_000  # words in a sentence: a longer one means that blank lines are missing
+_MAX_CHARACTERS = 16 << 20  # characters in the lines of a sentence
 _DOCUMENT = "-DOCSTART-"  # the line between two documents
-_LOOKED_AT = 1000  # lines among which the first that is not a comment must be
+_LOOKED_AT = 1000  # lines searched for the first that is not a comment
 _ID = re.compile(r"\d+")
 _RANGE = re.compile(r"(\d+)-(\d+)")  # id of a multiword token
 _EMPTY_ID = re.compile(r"\d+\.\d+")  # id of an empty node
-_MOST_DIGITS = 6  # most digits in the number of a word
+_MOST_DIGITS = 6  # digits in a word's number
 _SETTING = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # "# sent_id = 3"
 _REMARK = re.compile(r"#(\s|$|begin |end )")
 
 Lines = list[tuple[int, str]]  # (number, line) of each line of a sentence
-_Block = tuple[Lines, list[str]]  # lines of a sentence, and all lines since the end of the one before
+_Block = tuple[Lines, list[str]]  # lines of a sentence, and all lines since the end of the previous one
 
 
 class _Shape(NamedTuple):
@@ -53,7 +53,7 @@ class _Shape(NamedTuple):
         return line.split("\t") if self.is_u else _fields(line)
 
     def is_comment(self, line: str, opens: bool) -> bool:
-        """Return whether a line is a comment; `opens`: whether it precedes the first word of a sentence."""
+        """Return whether a line is a comment; `opens` says whether it precedes the first word of a sentence."""
         if self.is_u or not opens or not line.startswith("#"):
             return self.is_u and line.startswith("#")
         return bool(_SETTING.match(line) or (_REMARK.match(line) and len(_fields(line)) != self.width))
@@ -66,9 +66,9 @@ class Sentence(NamedTuple):
         line: its first line (1-based; for TFDS, its index).
         words: its words.
         tags: their tags; None where not read.
-        joined: the numbers, from 0, of words that follow the word before without a space.
-        source: its lines in the file with their ends, and those before it that belong to no sentence; () where they
-            are not kept.
+        joined: the indices of words that follow the previous word without a space.
+        source: its lines in the file with line ends, after any lines before it that belong to no sentence; () where
+            lines are not kept.
     """
 
     line: int
@@ -84,13 +84,13 @@ def read_conll(
     """Yield the sentences of a CoNLL file in order.
 
     Args:
-        spec: a file of CONLL_FORMATS, maybe compressed. It is read as CoNLL-U when its name ends so, or when it has ten
+        spec: a file of CONLL_FORMATS, possibly compressed. It is read as CoNLL-U if it is named `.conllu`, or has ten
             tab-separated columns, the first of which counts from 1.
         word_column, tag_column: numbers of columns from 0, or names of CoNLL-U's columns; "" = FORM and UPOS in
             CoNLL-U, otherwise the first and the last column.
         tagged: whether tags are read; otherwise the file needs none.
         bad: counts invalid sentences.
-        keep_lines: whether sentences have their `source`, for `fill_column`; the file must then be CoNLL-U.
+        keep_lines: whether sentences keep their `source`, for `fill_column`; the file must then be CoNLL-U.
 
     Raises:
         InputError: as `numbered_lines`; a column is missing, or a sentence has more than MAX_WORDS words.
@@ -110,7 +110,7 @@ def read_conll(
 
 
 def fill_column(source: Sequence[str], column: str, values: Iterable[str]) -> str:
-    """Return the lines of a sentence of CoNLL-U with a column of its words replaced, and all else as it is.
+    """Return the lines of a CoNLL-U sentence with one column of its words replaced and all else unchanged.
 
     Args:
         source: `Sentence.source`.
@@ -122,7 +122,7 @@ def fill_column(source: Sequence[str], column: str, values: Iterable[str]) -> st
     for line in source:
         fields = line.split("\t")
         if not _is_between(line) and not line.startswith("#") and _ID.fullmatch(fields[0]):
-            end = fields[number][len(fields[number].rstrip("\r\n")) :]  # the line end behind the last column
+            end = fields[number][len(fields[number].rstrip("\r\n")) :]  # the line end, if this is the last column
             line = "\t".join([*fields[:number], next(new) + end, *fields[number + 1 :]])
         filled.append(line)
     return "".join(filled)
@@ -156,7 +156,7 @@ def _shape(spec: str, head: Lines, word_column: str, tag_column: str, tagged: bo
     if last >= width:
         raise InputError(f"{where}: expected a column {last}, found {width} columns (0 is the first)")
     if tagged and tag == -1 and width - 1 == word:
-        raise InputError(f"{where}: expected a tag behind the word, found {width} columns")
+        raise InputError(f"{where}: expected a tag after the word, found {width} columns")
     return _Shape(is_u, first, width, word, tag)
 
 
@@ -172,9 +172,9 @@ def _number(spec: str, column: str, is_u: bool, usual: int) -> int:
 
 
 def _blocks(spec: str, numbered: Iterator[tuple[int, str]], shape: _Shape, keep: bool) -> Iterator[_Block]:
-    """Yield the lines of each sentence without line ends and comments, and, to `keep`, all lines up to its end.
+    """Yield the lines of each sentence without line ends and comments, and, if `keep`, all raw lines up to its end.
 
-    The last block has no lines of a sentence where others follow the last sentence.
+    Lines after the last sentence become a final block without a sentence.
     """
     lines: Lines = []
     source: list[str] = []
@@ -202,7 +202,7 @@ def _blocks(spec: str, numbered: Iterator[tuple[int, str]], shape: _Shape, keep:
 
 
 def _with_last_lines(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """Yield the blocks, with the lines after the last sentence as a part of it."""
+    """Yield the blocks, with any lines after the last sentence added to its block."""
     before: _Block | None = None
     for lines, source in blocks:
         if before is not None:
@@ -243,10 +243,10 @@ def _sentence(spec: str, lines: Lines, shape: _Shape, tagged: bool) -> Sentence:
 
 
 def _is_word(where: str, fields: list[str], words: int, tagged: bool, tag: int) -> bool:
-    """Return whether a line of CoNLL-U behind `words` words is a word; False for multiword tokens and empty nodes.
+    """Return whether a CoNLL-U line after `words` words is a word; False for multiword tokens and empty nodes.
 
     Raises:
-        InvalidRow: its number is not the next, or the word has no part of speech where this is read.
+        InvalidRow: its number is not the next one, or it has no part of speech although UPOS is read.
     """
     name = fields[0]
     if _EMPTY_ID.fullmatch(name):
@@ -269,18 +269,18 @@ def _is_word(where: str, fields: list[str], words: int, tagged: bool, tag: int) 
 
 
 class _Spaces:
-    """The words of a sentence of CoNLL-U that follow the word before without a space.
+    """Find the words of a CoNLL-U sentence that follow the previous word without a space.
 
-    Words of a multiword token have spaces between them, unless their forms in a row are that of the token.
+    Words of a multiword token have spaces between them, unless their forms joined together are that of the token.
     """
 
     def __init__(self) -> None:
         self._forms: list[str] = []
         self._after: list[bool] = []  # whether a space follows each word
-        self._tokens: list[tuple[int, int, str, bool]] = []  # first word and end, form, whether a space follows
+        self._tokens: list[tuple[int, int, str, bool]] = []  # first word, end, form, whether a space follows
 
     def skip(self, fields: list[str]) -> None:
-        """Add the line of a multiword token, or of an empty node, which is in no text."""
+        """Add the line of a multiword token; ignore that of an empty node, which is not in the text."""
         if numbers := _RANGE.fullmatch(fields[0]):
             end = int(numbers[2][:_MOST_DIGITS])
             self._tokens.append((int(numbers[1]) - 1, end, fields[1], _space_follows(fields)))
@@ -291,7 +291,7 @@ class _Spaces:
         self._after.append(_space_follows(fields))
 
     def joined(self) -> tuple[int, ...]:
-        """Return the numbers of the words without a space before them."""
+        """Return the indices of the words without a space before them."""
         for first, end, form, space in self._tokens:
             parts = self._forms[first:end]
             inner = "".join(parts) != form
@@ -304,7 +304,7 @@ def _space_follows(fields: list[str]) -> bool:
 
 
 def _is_between(line: str) -> bool:
-    """Return whether a line separates sentences: it is blank or between two documents."""
+    """Return whether a line separates sentences: a blank line or -DOCSTART-."""
     return not line.strip(" \t\r\n") or _fields(line.strip("\r\n"))[0] == _DOCUMENT
 
 

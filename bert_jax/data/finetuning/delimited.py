@@ -28,7 +28,7 @@ def read_delimited(spec: str, columns: Columns, bad: InvalidRows) -> Iterator[tu
     has quoted fields.
 
     Raises:
-        InputError: as `numbered_lines`; a column is missing, two columns have one name, or the delimiter is not a
+        InputError: as `numbered_lines`; a column is missing, two columns have the same name, or the delimiter is not a
             single character.
     """
     delimiter = _check_delimiter(columns)
@@ -68,7 +68,7 @@ def _csv_rows(
 ) -> Iterator[tuple[int, list[str] | csv.Error]]:
     """Yield (number of the last line, fields) of each row; a csv.Error in place of the fields of a malformed row.
 
-    A first line `sep=;` is Excel's: it names the delimiter, and is no row.
+    A first line such as Excel's `sep=;` names the delimiter and is not a row.
     """
     first = next(lines)
     named = _EXCEL_DELIMITER.fullmatch(first[1])
@@ -111,7 +111,7 @@ def _csv_rows(
 
 @contextlib.contextmanager
 def _long_fields() -> Iterator[None]:
-    """Raise the csv module's limit, which is global to the process, to fields of MAX_ROW_BYTES within the block."""
+    """Raise the csv module's process-wide limit of the field size to MAX_ROW_BYTES within the `with` block."""
     before = csv.field_size_limit(MAX_ROW_BYTES)
     try:
         yield
@@ -120,7 +120,7 @@ def _long_fields() -> Iterator[None]:
 
 
 def _find_delimiter(spec: str, lines: Sequence[str], columns: Columns) -> str:
-    """Detect the delimiter: the comma, or, with a warning, another where only that one yields the wanted columns."""
+    """Detect the delimiter: a comma if it yields the wanted columns; otherwise another that does, with a warning."""
     rows = {delimiter: _fields_by(delimiter, lines) for delimiter in DELIMITERS}
     fitting = [delimiter for delimiter, fields in rows.items() if _has_wanted(fields, columns)]
     if not fitting:  # the delimiter that yields the most columns, for the error message

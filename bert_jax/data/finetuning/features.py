@@ -24,7 +24,7 @@ class Paddable(Protocol):
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 `[n]`, the least padded length of a batch with each example, in tokens."""
+        """int64 `[n]`, the minimum padded length of a batch that holds each example, in tokens."""
         ...
 
     def __len__(self) -> int: ...
@@ -38,7 +38,7 @@ class Packable(Paddable, Protocol):
     """Tokenised examples that can be packed, several into a row.
 
     Attributes:
-        token_fills: array of a batch with a value for each token, except `input_ids` -> its padding value.
+        token_fills: name of a per-token array of a batch, other than `input_ids` -> its padding value.
     """
 
     token_fills: ClassVar[Mapping[str, int]]
@@ -114,7 +114,7 @@ class WindowFeatures(Features):
         return (1 / np.bincount(self.documents)[self.documents]).astype(np.float32)
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
-        """Return the batch of `Features.pad`, with `shares` as weights and `documents` int32 [B] (-1: weight 0)."""
+        """Return the batch of `Features.pad`, with `shares` as weights and `documents` int32 [B] (-1 for weight 0)."""
         real = index >= 0
         return super().pad(index, length, pad_id) | {
             "documents": np.where(real, self.documents[index], -1).astype(np.int32),
@@ -147,7 +147,7 @@ def encode_texts(
 
 
 def ragged_features(rows: Iterable[Sequence[int]]) -> Features:
-    """Return sequences of tokens, of one segment each, as Features without labels."""
+    """Return single-segment sequences of tokens as Features without labels."""
     tokens, lengths = array("i"), []
     for row in rows:
         tokens.extend(row)

@@ -57,6 +57,6 @@ def encode_groups(
     labels: np.ndarray,
     max_length: int,
 ) -> Groups:
-    """Tokenize examples of an equal number of (text, pair or None) each; truncate sequences to `max_length` tokens."""
+    """Tokenize examples, each with equally many (text, pair or None); truncate sequences to `max_length` tokens."""
     rows = [Example(0, text, pair, None) for example in examples for text, pair in example]
     return Groups(encode_texts(tokenizer, rows, np.zeros(len(rows), np.int32), max_length), labels)

@@ -1,4 +1,4 @@
-"""Read labels from cells; find classes that differ in spelling only, and marks of a missing label."""
+"""Read labels from cells; find classes that differ only in spelling, and labels such as `-` for missing ones."""
 
 import ast
 import collections
@@ -15,16 +15,16 @@ from bert_jax.data.listing import list_counts, list_names
 from bert_jax.errors import InputError, logger, printable
 
 NEAR_DUPLICATE_RULES = ("keep", "merge")  # rules for classes that differ only in spelling
-MISSING_RULES = ("keep", "drop")  # rules for rows whose label marks a missing one
+MISSING_RULES = ("keep", "drop")  # rules for rows whose label, such as `-`, means a missing one
 MAX_CLASSES = 50_000
-_MAX_LABEL = 1000  # most characters of a label: a longer one is a text
-_MOSTLY_DISTINCT = 1000  # labels; a column with more, and more than half as many as rows, does not hold classes
-_COMMON = 10  # rows of the most frequent class, above which a class with a single row causes a warning
+_MAX_LABEL = 1000  # characters of a label: a longer one is a text
+_MOSTLY_DISTINCT = 1000  # a column with more distinct labels than this and than half its rows does not hold classes
+_COMMON = 10  # if the most frequent class has this many rows, classes with a single row cause a warning
 _MAX_LIST = 1 << 20  # characters of a list written as text
 _MISSING = frozenset({"", "-", "?", "nan", "none", "null", "n/a", "na", "<na>"})
-_MARKS = frozenset({"0", "1", "0.0", "1.0", "false", "true"})  # of lists with one for each class
+_MARKS = frozenset({"0", "1", "0.0", "1.0", "false", "true"})  # values of a list with a 0 or 1 for each class
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
-_ARRAY = re.compile(r"\[\s*[01]\.?(\s+[01]\.?)+\s*\]")  # as NumPy prints it
+_ARRAY = re.compile(r"\[\s*[01]\.?(\s+[01]\.?)+\s*\]")  # such a list as NumPy prints it
 _GENERIC = re.compile(r"label_(\d{1,9})", re.IGNORECASE)
 _QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "\u00ab": "\u00bb", "`": "`"}
 _log = logger(__name__)
@@ -36,10 +36,10 @@ class LabelRules:
 
     Attributes:
         near_duplicates: how to treat classes that differ only in case, spaces, quotes, Unicode form or spelling of a
-            number. `keep`: with a warning; `merge`: they become the most frequent of them.
-        missing: how to treat labels that mark a missing label, such as SNLI's `-`, and empty labels. `keep`: the first
-            are classes, with a warning, and the second invalid rows; `drop`: rows with either are left out.
-        names: the classes in their order, so that labels may also be their numbers; () = the labels found.
+            number. `keep`: only warn; `merge`: replace them by the most frequent of them.
+        missing: how to treat labels that mean a missing label, such as SNLI's `-`, and empty labels. `keep`: the former
+            are classes, with a warning, and rows with the latter are invalid; `drop`: rows with either are left out.
+        names: the classes in their order, which allows class numbers as labels; () = the labels found.
     """
 
     near_duplicates: str = "keep"
@@ -91,13 +91,13 @@ def read_cell(where: str, text: str, columns: Columns) -> Cell:
         return cell
     hint = f"{recipe_key('task_type', 'multi_label')} trains on several labels per row"
     if cell.is_of_marks:
-        hint = f"of a 0 or 1 for each class, write the number of the row's class; {hint}"
+        hint = f"if it is a 0 or 1 for each class, write the row's class number; {hint}"
     message = f"{where}: expected one label in {columns.label!r}, found a list of {len(cell.labels)} ({hint})"
     raise InvalidRow(message, "several labels")
 
 
 def _refuse_marks(spec: str, cells: Iterable[Cell], columns: Columns, names: Sequence[str] | None) -> None:
-    """Raise InputError where all lists may be a 0 or 1 for each class (of `names`, if known) or numbers of classes."""
+    """Raise InputError if all lists may be either a 0 or 1 for each class (of `names`, if known) or class numbers."""
     lists = [cell for cell in cells if cell.is_list]
     lengths = {len(cell.labels) for cell in lists}
     if len(lengths) != 1 or not all(cell.is_of_marks for cell in lists):
@@ -225,7 +225,7 @@ class Labelling:
 
 
 def check_count(spec: str, labels: Iterable[str], rows: int, columns: Columns) -> None:
-    """Raise InputError where a column has too many distinct labels to be classes, as texts, names or numbers have."""
+    """Raise InputError where a column has too many distinct labels for classes, as texts, names or numbers do."""
     labels = set(labels)
     if len(labels) <= MAX_CLASSES and (len(labels) <= _MOSTLY_DISTINCT or len(labels) <= rows / 2):
         return
@@ -250,8 +250,9 @@ def ordered(labels: Iterable[str]) -> tuple[str, ...]:
 def match_labels(labels: Iterable[str], names: Sequence[str]) -> tuple[dict[str, str], str]:
     """Return label -> class, and a message about labels that are not spelled like their class.
 
-    A label matches a class exactly; otherwise, in another case, spacing, quotes, Unicode form or spelling of a number;
-    otherwise, as the class's number, `1` or `LABEL_1`. A label that matches several classes, or none, is left out.
+    A label matches the class that equals it; else one that differs only in case, spacing, quotes, Unicode form or
+    spelling of a number; else the class with its number, `1` or `LABEL_1`. A label that matches several or no classes
+    is left out.
     """
     exact = set(names)
     by_key: dict[str, list[str]] = collections.defaultdict(list)
@@ -302,14 +303,14 @@ def _unquoted(label: str) -> str:
 
 
 def is_missing(label: str) -> bool:
-    """Return whether a label is empty or marks a missing label."""
+    """Return whether a label is empty or, like `-`, means a missing label."""
     return _unquoted(label).casefold() in _MISSING
 
 
 def _missing_in(counts: Mapping[str, int]) -> set[str]:
-    """Return the labels that mark a missing label, including -1 among 0, 1, ... and among words.
+    """Return the labels that mean a missing label, including -1 if the others are 0, 1, ... or words.
 
-    A ClassLabel of the `datasets` library has -1 for a missing label, and the names of the others are words.
+    A ClassLabel of the `datasets` library has -1 for a missing label and names for the others.
     """
     missing = {label for label in counts if is_missing(label)}
     others = {spelling_key(label) for label in counts if label not in missing} - {"-1"}

@@ -1,4 +1,4 @@
-"""Pack several fine-tuning examples into one row, in batches of one shape; report how full the rows are."""
+"""Pack several fine-tuning examples into one row, in batches of one shape."""
 
 import functools
 
@@ -12,7 +12,7 @@ from bert_jax.data.packing import best_fit, count_within, pack_examples
 class PackedSource:
     """Endless shuffled batches of packed rows; `batch` is a pure function of (seed, step).
 
-    The lengths that share a row are determined once, by best fit of all examples in random order. In each epoch, the
+    Which lengths share a row is determined once, by best fit of all examples in random order. In each epoch, the
     examples of each length are assigned to the slots of that length at random, and the rows are shuffled, so an epoch
     has each example exactly once. Its last batch is padded with empty rows.
     """
@@ -54,7 +54,7 @@ class PackedSource:
         return pack_examples(apart, number, len(row), self._row_length, int(self._sizes.max()), self._fills)
 
     def steps_by_shape(self, num_steps: int) -> dict[int, int]:
-        """Return the first step of each shape of batch -> number of steps with it, as `TrainSource` does."""
+        """Return, for each batch shape, its first step -> its number of steps, as `TrainSource` does."""
         return {0: num_steps}
 
     def _make_plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from bert_jax.data.invalid_rows import InvalidRow, InvalidRows, check_texts, num
 from bert_jax.tokenization import Tokenizer
 
 _OUT_OF_RANGE = "a label out of range"
-MISSING = -math.inf  # the relevance of a passage that fills a row up
+MISSING = -math.inf  # the relevance of a padding passage
 
 
 class RankedPassages(NamedTuple):
@@ -35,10 +35,10 @@ def read_ranked_passages(
     Args:
         spec: the table, as for `read_rows`.
         columns: the column of the query, and those of its passages. `texts` is a column of lists, whose label is a list
-            of as many numbers. Otherwise `pair` is the first passage, whose label is a number (without a label column
-            1); the others, in the columns `more`, have relevance 0.
+            of as many numbers. Otherwise `pair` is the first passage, whose label is a number (1 if there is no label
+            column); the others, in the columns `more`, have relevance 0.
         bad: treatment of invalid rows; None means that they are an error.
-        probabilities: whether labels are from 0 to 1.
+        probabilities: whether labels must be from 0 to 1.
 
     Raises:
         InputError: as for `read_rows`, or a text is empty, there is no passage, or a label is not valid.
@@ -66,7 +66,7 @@ def read_ranked_passages(
 
 
 def _labels(where: str, columns: Columns, label: str, count: int) -> list[float]:
-    """Return `count` numbers of a label: a JSON list, or one number before zeros."""
+    """Return `count` numbers from a label: a JSON list, or one number and then zeros."""
     if not columns.texts:
         return [number_of(where, label), *[0.0] * (count - 1)]
     try:
@@ -84,7 +84,7 @@ def encode_ranked_passages(
 ) -> Groups:
     """Tokenize rows of `read_ranked_passages` as pairs, with the prompt before each query.
 
-    Rows with fewer passages than the longest are filled up with empty passages, whose labels are `MISSING`. The labels
+    Rows with fewer passages than the longest row are padded with empty passages, whose labels are `MISSING`. The labels
     are float32 `[n, K]`.
     """
     labels, passages = filled_passages(rows)

@@ -9,7 +9,7 @@ from bert_jax.data.finetuning.labels import label_text
 from bert_jax.data.invalid_rows import IN_MEMORY, InvalidRow, InvalidRows, check_utf8, place
 from bert_jax.errors import InputError, did_you_mean
 
-_OTHER_KIND = "a field of another kind"  # the reason of invalid rows
+_OTHER_KIND = "a field of another kind"  # reason why a row is invalid
 _Numbered = Iterator[tuple[int, dict[str, Any]]]
 
 
@@ -138,7 +138,7 @@ def _plain(value: Any) -> Any:
 
 
 def json_rows(spec: str, columns: Columns, bad: InvalidRows) -> _Numbered:
-    """Yield (number, wanted columns) of each row of a JSON file, or of a file of a format that is registered."""
+    """Yield (number, wanted columns) of each row of a JSON file, or of a file in a registered format."""
     from bert_jax.data.json_files import json_objects
 
     rows = json_objects(spec, bad, columns.encoding, columns.option)

@@ -7,7 +7,7 @@ def held_out(classes: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Choose a share of the rows, stratified by class.
 
     The total is `share * n`, rounded to the nearest integer (a half upwards). A class of c rows contributes `share * c`
-    rows, rounded down; the missing rows come one each from the classes that lost most in rounding, the first in a tie.
+    rows, rounded down; each class that rounding reduced most adds one missing row, the first class in a tie.
     Each class keeps at least one row that is not held out.
 
     Args:

@@ -28,8 +28,8 @@ def read_examples(spec: Any, columns: Columns, bad: InvalidRows | None = None) -
     """Yield the rows of a table in order.
 
     Args:
-        spec: a `.tsv`, `.csv`, `.jsonl` or `.json` file, maybe compressed (`storage.COMPRESSED`), a `.parquet` file, or
-            `tfds:NAME[:SPLIT]` (split `train`), a file of a format that is registered (`table_formats`); or a DataFrame
+        spec: a `.tsv`, `.csv`, `.jsonl` or `.json` file, possibly compressed (`storage.COMPRESSED`), a `.parquet` file,
+            a file in a registered format (`table_formats`), `tfds:NAME[:SPLIT]` (split `train` by default), a DataFrame
             or a list of dicts.
             TSV is read as GLUE writes it: without quoting, so that `"` is an ordinary character. CSV has quoted fields,
             which may hold newlines. A line of JSON lines is an object; a `.json` file may also be an array of objects.
@@ -76,6 +76,6 @@ def _rows(spec: Any, columns: Columns, bad: InvalidRows) -> Iterator[tuple[int, 
         rows: Iterator[tuple[int, dict[str, Any]]] = read(spec, columns, bad)
         return rows
     raise InputError(
-        f"{spec}: expected a file named {', '.join(READERS)} (maybe with {', '.join(storage.COMPRESSED)}), "
+        f"{spec}: expected a file named {', '.join(READERS)} (optionally with {', '.join(storage.COMPRESSED)}), "
         "or tfds:NAME:SPLIT"
     )

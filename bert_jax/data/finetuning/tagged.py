@@ -22,7 +22,7 @@ JSON_FORMATS = (".jsonl", ".json", ".ndjson", ".parquet")  # .parquet needs pyar
 TAGGED_COLUMNS = Columns("tokens", "", "tags")
 _OTHER_LABEL = "ner_tags"  # the default label column of JSON objects without `tags`, as Hugging Face names it
 _NAMES_SHOWN = 4
-_LONGEST_NUMBER = 9  # digits in the number of a class
+_LONGEST_NUMBER = 9  # digits in a class number
 _log = logger(__name__)
 
 
@@ -37,7 +37,7 @@ def read_sentences(
     """Yield the sentences of a file in order.
 
     Args:
-        spec: a CoNLL file (`CONLL_FORMATS`) or JSON (`JSON_FORMATS`), maybe compressed (`storage.COMPRESSED`), or
+        spec: a CoNLL file (`CONLL_FORMATS`) or JSON (`JSON_FORMATS`), possibly compressed (`storage.COMPRESSED`), or
             `tfds:NAME[:SPLIT]` (split `train`). CoNLL has one word per line, columns separated by tabs or spaces, and
             a blank line after a sentence (`finetuning.conll`). JSON lines, or one array, hold objects with two lists.
         columns: `text`, the column of the words, and `label`, the column of the tags: in CoNLL as for `read_conll`,
@@ -46,7 +46,7 @@ def read_sentences(
         bad: counts invalid sentences; the caller passes the yielded sentences through `bad.fitting`. None: invalid
             sentences are an error.
         names: the names of the classes, in their order, where tags are numbers; () where tags are names.
-        keep_lines: whether the file is CoNLL-U, and sentences have their lines (`Sentence.source`).
+        keep_lines: whether sentences keep their lines (`Sentence.source`); the file must then be CoNLL-U.
 
     Raises:
         InputError: the file is missing, without sentences, cut short or not of its format; or sentences are invalid:
@@ -68,7 +68,7 @@ def _sentences(
         raise InputError(f"{spec}: expected single sentences, found a column {columns.pair!r} for pairs")
     name = storage.without_compression(spec).lower()
     if keep_lines and not name.endswith(CONLL_FORMATS):
-        raise InputError(f"{spec}: expected CoNLL-U, whose lines are kept, found another format")
+        raise InputError(f"{spec}: expected CoNLL-U, as its lines are kept, found another format")
     if spec.startswith("tfds:"):
         yield from _from_tfds(spec, columns.filled(TAGGED_COLUMNS), tagged, bad)
     elif name.endswith(JSON_FORMATS) or has_registered_format(spec):
@@ -78,12 +78,12 @@ def _sentences(
     else:
         raise InputError(
             f"{spec}: expected a file named {', '.join((*CONLL_FORMATS, *JSON_FORMATS))} "
-            f"(maybe with {', '.join(storage.COMPRESSED)}), or tfds:NAME:SPLIT"
+            f"(optionally with {', '.join(storage.COMPRESSED)}), or tfds:NAME:SPLIT"
         )
 
 
 class _TagNumbers:
-    """Conversion of tags that are numbers to names; the first conversion is logged."""
+    """Convert tags that are numbers to names; log the first conversion."""
 
     def __init__(self, names: Sequence[str]):
         self._names, self._known, self._said = tuple(names), frozenset(names), False
@@ -127,7 +127,7 @@ def _from_json(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_n
 
 
 def _numbers_as_text(where: str, column: str, tags: Any, by_numbers: bool) -> Any:
-    """Return a list of tags with numbers as digits. Raises InvalidRow where the names of the classes are not known."""
+    """Convert the numbers in a list of tags to text. Raises InvalidRow where the names of the classes are not known."""
     numbers = [tag for tag in tags if type(tag) is int] if isinstance(tags, list) else []
     if not numbers:
         return tags
@@ -170,7 +170,7 @@ def _strings(where: str, name: str, value: Any) -> tuple[str, ...]:
     for i, item in enumerate(value):
         if not isinstance(item, str) or not item:
             found = "an empty one" if item == "" else type(item).__name__
-            message = f"{where}: expected strings in {name!r}, found {found} at place {i}"
+            message = f"{where}: expected strings in {name!r}, found {found} at index {i}"
             raise InvalidRow(message, "a field of another kind")
     check_utf8(where, *value)
     return tuple(value)

@@ -20,10 +20,10 @@ TAG_SCHEMES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TagScheme:
-    """Tags of entities, by class.
+    """The entity tag of each class.
 
     Attributes:
-        name: a key of `SCHEMES`.
+        name: a key of `TAG_SCHEMES`.
         kinds: int8 `[C]`, the kind of each tag: OUTSIDE, BEGIN, INSIDE, END or SINGLE.
         types: int32 `[C]`, the index in `type_names` of the entity's type; -1 for OUTSIDE.
         type_names: the types of entities, sorted; `_` for tags without a type.

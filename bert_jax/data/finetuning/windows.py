@@ -19,7 +19,7 @@ class TextWindow(NamedTuple):
 
 
 class ContextWindow(NamedTuple):
-    """A part of a context: its first token and its number of tokens."""
+    """A part of a context: the index of its first token, and its number of tokens."""
 
     start: int
     size: int
@@ -57,7 +57,7 @@ def text_windows(
     Args:
         texts: the ids of each text.
         layout: the special tokens of a row.
-        max_length: the longest row in tokens, special tokens included.
+        max_length: the maximum row length in tokens, special tokens included.
         stride: tokens between the beginnings of two neighbouring windows; 0 = half the room of a row.
 
     Returns:
@@ -73,7 +73,7 @@ def text_windows(
 
 
 def averaged(logits: np.ndarray, numbers: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Average the logits `[n, C]` of each text's windows, each window counted by its number of tokens.
+    """Average the logits `[n, C]` of each text's windows, each window weighted by its number of tokens.
 
     Args:
         logits: float32 `[n, C]`, the logits of each window.

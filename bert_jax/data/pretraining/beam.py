@@ -1,7 +1,7 @@
 """Run the steps of `prepare` as a graph of Apache Beam, on any of its runners.
 
 Elements of the graph are numbers and counts. Text and shards stay in files, which every worker must reach under the
-same names: on one machine on a disk, on several in an object store.
+same names: on one machine's disk, or in an object store for several machines.
 """
 
 import functools
@@ -26,7 +26,7 @@ from bert_jax.data.pretraining.units import HeldOut, Unit
 from bert_jax.errors import InputError
 
 _BYTES = np.dtype("u1")
-# An error of bert_jax in the traceback of a worker, and what Beam adds to it.
+# An error of bert_jax in a worker's traceback, and the text that Beam appends to it.
 _INPUT_ERROR = re.compile(r"^bert_jax\.[\w.]*\.(?:InputError|InvalidRow): (.*?)(?: \[while running .*)?$", re.MULTILINE)
 
 
@@ -36,11 +36,11 @@ def run_on_beam(job: Preparation, corpus: str, units: Sequence[Unit], options: S
     Args:
         job: the preparation.
         corpus: the name of the corpus.
-        units: its units, which pickle can send.
+        units: its units, which must be picklable.
         options: options of Beam and of its runner, such as `--runner=DataflowRunner`.
 
     Raises:
-        InputError: a step raised one.
+        InputError: a step raised an InputError.
     """
     pickled = [np.frombuffer(pickle.dumps(unit), _BYTES) for unit in units]
     write_grouped(_units_path(job), np.array([len(unit) for unit in pickled]), pickled)
@@ -88,7 +88,7 @@ class _Step(beam.DoFn):
 
 
 def _together() -> beam.PTransform:
-    """Return a transform to one element, the list of all."""
+    """Return a transform that gathers all elements in one list."""
     with_key = "with a key" >> beam.Map(lambda element: (0, element))
     return beam.ptransform_fn(
         lambda elements: elements | with_key | beam.GroupByKey() | "list" >> beam.Map(lambda pair: list(pair[1]))
@@ -100,7 +100,7 @@ def _units_path(job: Preparation) -> storage.Path:
 
 
 def _unit(job: Preparation, count: int, number: int) -> Unit:
-    """Return one of `count` units."""
+    """Read the unit `number` of `count` units."""
     return pickle.loads(read_grouped(_units_path(job), _BYTES, count, number, number + 1).tobytes())
 
 

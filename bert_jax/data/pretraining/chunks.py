@@ -60,7 +60,7 @@ class Chunk:
 
     Attributes:
         split: one of SPLITS.
-        name: its name among the chunks of the split: the number of its unit, and its number in it.
+        name: its name within the split: the number of its unit, and its number within the unit.
         documents: the documents.
     """
 
@@ -106,7 +106,7 @@ class ChunkResult:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """The numbers in its name, by which chunks are in the order of the corpus."""
+        """The numbers in its name, which sort chunks in the order of the corpus."""
         return tuple(map(int, self.name.split("-")))
 
     @classmethod
@@ -130,12 +130,12 @@ class ChunkResult:
 
 
 def unit_of(name: str) -> str:
-    """Return the name of the unit of a chunk."""
+    """Return the name of a chunk's unit from the chunk's name."""
     return name.partition("-")[0]
 
 
 def cut_chunks(documents: Iterable[Document], split: str, name: str, shard_bytes: int) -> Iterator[Chunk]:
-    """Yield chunks of at least `shard_bytes`; the remainder joins the last one unless it is half of one."""
+    """Yield chunks of at least `shard_bytes`; a remainder of less than half a chunk joins the last one."""
     full: list[Document] = []  # the last full chunk, which a small remainder may still join
     partial: list[Document] = []
     size, numbers = 0, itertools.count()

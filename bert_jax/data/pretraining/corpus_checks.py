@@ -1,4 +1,4 @@
-"""Detect corpora that make poor pretraining data, and warn with the number that shows it."""
+"""Detect corpora that make poor pretraining data, and warn with the figure that shows it."""
 
 import collections
 import dataclasses
@@ -31,8 +31,8 @@ class TextCounts:
         one_sentence: documents with a single sentence.
         paragraphs: lines of text.
         headings: paragraphs that are headings in WikiText's format.
-        tokens: tokens.
-        unknown: tokens that are the unknown token.
+        tokens: all tokens.
+        unknown: occurrences of the unknown token.
     """
 
     documents: int = 0
@@ -63,10 +63,10 @@ class TextCounts:
 class Duplicates:
     """Counter of documents whose text repeats that of another one.
 
-    Memory is bounded: when there are many texts, only those are counted whose hash ends in a number of zero bits.
+    Memory is bounded: when there are many texts, only those whose hash ends in enough zero bits are counted.
 
     Args:
-        most_kept: the most distinct texts in memory.
+        most_kept: the maximum number of distinct texts in memory.
     """
 
     def __init__(self, most_kept: int = _MOST_KEPT) -> None:
@@ -113,15 +113,15 @@ def complaints(
     if counts.headings > MOST_HEADINGS * counts.paragraphs:
         lines.append(
             f"{counts.headings:,} of {counts.paragraphs:,} lines are headings like ' = Title = ', as in WikiText; "
-            "name the corpus wikitext:PATH, so that an article is a document"
+            "name the corpus wikitext:PATH, so that each article is a document"
         )
     lines += _of_pairs(counts, train) if objective != "mlm" else []
     if duplicates > MOST_DUPLICATES:
         lines.append(f"{duplicates:.0%} of documents have the text of an earlier one; --deduplicate leaves them out")
     if counts.unknown > MOST_UNKNOWN * counts.tokens:
         lines.append(
-            f"{counts.unknown / counts.tokens:.0%} of the tokens are unknown; look whether the tokenizer is for this "
-            "language, and for its capitals"
+            f"{counts.unknown / counts.tokens:.0%} of the tokens are unknown; check that the tokenizer supports this "
+            "language and its capital letters"
         )
     for part in () if packed else train:
         mean = part.tokens / max(part.examples, 1)
@@ -140,8 +140,8 @@ def _of_pairs(counts: TextCounts, train: Sequence[InstanceSet]) -> list[str]:
     is_random = pairs >= FEWEST_EXAMPLES and label_1 > MOST_RANDOM_PAIRS * pairs
     if not is_random and single <= MOST_ONE_SENTENCE:
         return []
-    share = f"{label_1 / max(pairs, 1):.0%} of the pairs are random or swapped, where 50% are meant, as "
+    share = f"{label_1 / max(pairs, 1):.0%} of the pairs are random or swapped instead of about 50%, as "
     return [
         f"{share}{single:.0%} of the documents have a single sentence and others are short; if a blank line only ends "
-        "a paragraph there, name the corpus files:PATH or, of WikiText, wikitext:PATH"
+        "a paragraph there, name the corpus files:PATH or, for WikiText, wikitext:PATH"
     ]

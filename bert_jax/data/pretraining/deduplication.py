@@ -1,12 +1,12 @@
 """Find documents that repeat an earlier one of the corpus, in bounded memory and in any order of processing.
 
-1. `write_keys`, for each unit: a row for each document, its key and its number in the unit, sorted by the key.
-2. `find_repeated`, for each range of keys: among the rows of all units in the range, every document but the first of
-   a key, in the order of the corpus, is to be left out.
-3. `removal.py` reads what to leave out of a unit.
+1. `write_keys`, for each unit, writes a row for each document (its key and its number in the unit), sorted by key.
+2. `find_repeated`, for each range of keys, finds documents of all units with equal keys, and writes which to leave out:
+   all but the first in the order of the corpus.
+3. `removal.py` reads which documents of a unit to leave out.
 
-Keys are uniform, so the ranges have about one size. Each step writes files of its own, whole or not at all, which
-follow from the corpus alone. So any process can do any part of it, and do it again.
+Keys are uniformly distributed, so the ranges have about the same size. Each step writes its own files atomically, which
+depend on the corpus alone. So any process can do any part of the work, and do it again.
 """
 
 import concurrent.futures
@@ -34,7 +34,7 @@ from bert_jax.data.pretraining.removal import (
 from bert_jax.data.pretraining.units import LeftOut, Unit, documents_of
 
 REMOVED_FILE = "removed.jsonl"
-_BUCKETS = 4096  # buckets of a key file, by the upper bits; a key range is a run of buckets
+_BUCKETS = 4096  # buckets of a key file, by the keys' upper bits; a key range is a run of buckets
 _BUCKET_SHIFT = np.uint64(52)
 _RANGE_BYTES = 64 << 20  # bytes of keys in memory at a time
 _CONCURRENT = 16  # units whose keys are read at a time
@@ -46,8 +46,8 @@ class Keys(Protocol):
 
     Attributes:
         kind: its name.
-        rows_each: the most rows of a document.
-        dtype: of a row, with the fields `key`, uniform uint64, and `number`, the number of the document in its unit.
+        rows_each: the maximum number of rows per document.
+        dtype: the dtype of a row, with fields `key`, uniform uint64, and `number`, the document's number in its unit.
     """
 
     kind: ClassVar[str]
@@ -67,11 +67,11 @@ class Keys(Protocol):
         ...
 
     def repeated(self, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """Return REPEATED rows of the documents that an earlier one repeats.
+        """Return REPEATED rows of the documents that repeat an earlier one.
 
         Args:
             rows: the rows of all units in a range of keys, in the order of the corpus for equal keys.
-            units: int [R], the unit of each.
+            units: int [R], the unit of each row.
         """
         ...
 
@@ -97,7 +97,7 @@ class ExactKeys:
         return rows["key"], iter([rows])
 
     def repeated(self, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """Return REPEATED rows of the documents that an earlier one repeats."""
+        """Return REPEATED rows of the documents that repeat an earlier one."""
         order = np.lexsort((rows["rest"], rows["key"]))  # stable, so equal keys stay in the order of the corpus
         rows, units = rows[order], units[order]
         is_first = np.ones(len(rows), bool)
@@ -114,7 +114,7 @@ def write_keys(unit: Unit, kinds: Iterable[Keys], settings: PrepareSettings, dir
 
     Args:
         unit: the unit.
-        kinds: the ways to compare.
+        kinds: the ways to compare documents.
         settings: the settings of `prepare`.
         directory: the directory that is prepared.
     """
@@ -126,7 +126,7 @@ def write_keys(unit: Unit, kinds: Iterable[Keys], settings: PrepareSettings, dir
         earlier = UnitTexts.read(unit.index, directory)
         if (earlier.parts, earlier.kinds) == (parts, requested):
             return earlier
-        path.unlink()  # the record goes before the first of its keys is replaced
+        path.unlink()  # remove the record before any of its keys is replaced
     collected: dict[Keys, list[np.ndarray]] = {keys: [] for keys in kinds}
     counts, digest = [], TextsDigest()
     for part in unit.parts:
@@ -158,7 +158,7 @@ class KeyRange:
 
 
 def key_ranges(kinds: Iterable[Keys], texts: Sequence[UnitTexts], directory: storage.Path) -> list[KeyRange]:
-    """Return the ranges of keys to compare, and record their numbers for `Removal`."""
+    """Return the ranges of keys to compare, and record how many there are for `Removal`."""
     ranges = []
     documents = sum(sum(unit.documents) for unit in texts)
     for keys in kinds:
@@ -172,7 +172,7 @@ def key_ranges(kinds: Iterable[Keys], texts: Sequence[UnitTexts], directory: sto
 
 
 def find_repeated(part: KeyRange, directory: storage.Path) -> None:
-    """Write the repeated documents of a range of keys."""
+    """Write which documents in a range of keys repeat an earlier one."""
     first, stop = (_BUCKETS * number // part.count for number in (part.number, part.number + 1))
 
     def read(unit: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Leave out documents by their language, or by a function of the user, which may also change their text."""
+"""Filter documents by their language, or by a user's function, which may also change their text."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ class Filters:
     """Conditions on the documents of a corpus, in order: their language, then the functions.
 
     Attributes:
-        languages: the languages that stay, by their codes in ISO 639-1; () = all.
+        languages: the languages to keep, as ISO 639-1 codes; () = all.
         functions: names of functions, as in `document_function`.
     """
 
@@ -33,7 +33,7 @@ class Filters:
         dict(self._conditions())
 
     def kept(self, documents: Iterable[Document], left_out: Counter[str]) -> Iterator[Document]:
-        """Yield the documents that stay, and count the others in `left_out` by the name of the filter.
+        """Yield the documents to keep, and count the others in `left_out` by the name of the filter.
 
         Raises:
             InputError: as `check`, or a function raises an error or returns neither a text, True, False nor None.
@@ -74,9 +74,9 @@ def _called(name: str, function: Callable[[str], Any], text: str, document: str)
 
 @functools.cache
 def document_function(name: str) -> Callable[[str], Any]:
-    """Return a function of a document's text, a line for each paragraph, that says whether the document stays.
+    """Import a user's function of a document's text (a line for each paragraph) that says whether to keep the document.
 
-    It returns True or False (None), or another text, which takes the place of the document's.
+    It returns True to keep the document, False or None to leave it out, or a text that replaces the document's.
 
     Args:
         name: `FILE.py:FUNCTION`, or `MODULE:FUNCTION` of a module that every worker can import.

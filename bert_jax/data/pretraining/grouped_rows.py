@@ -10,7 +10,7 @@ _OFFSET = np.dtype("<u8")
 
 
 def write_grouped(path: storage.Path, sizes: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
-    """Write rows whole or not at all.
+    """Write grouped rows atomically.
 
     Args:
         path: the file.

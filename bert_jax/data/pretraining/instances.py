@@ -48,7 +48,7 @@ class TokenDocument:
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int] | np.ndarray], dtype: Any = None) -> "TokenDocument":
-        """Return the document of some sentences, without empty ones."""
+        """Build a document from sentences, without empty ones."""
         kept = [sentence for sentence in sentences if len(sentence)]
         tokens = np.array(list(itertools.chain.from_iterable(kept)), dtype)
         return cls(tokens, [0, *itertools.accumulate(map(len, kept))])

@@ -162,7 +162,7 @@ class Manifest:
             for shard in (shard for s in manifest.sets for shard in s.shards):
                 expected = shard.header_bytes + shard.rows * shard.width * np.dtype(manifest.token_dtype).itemsize
                 if shard.num_bytes != expected:
-                    raise ValueError(f"{shard.name} has {shard.num_bytes} bytes, its rows {expected}")
+                    raise ValueError(f"{shard.name} has {shard.num_bytes} bytes, its rows need {expected}")
             return manifest
         except InputError:
             raise

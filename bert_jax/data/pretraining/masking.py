@@ -14,7 +14,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _PICK, _ACTION, _REPLACEMENT, _LENGTH = 1, 2, 3, 4  # independent streams of one generator
 
 UNITS = ("token", "word", "span")
-# A span has n of 1 to 10 words with probability 0.2 * 0.8**(n-1), scaled to sum to 1: 3.8 on average (SpanBERT, 3.1).
+# A span has n words, 1 <= n <= 10, with probability 0.2 * 0.8**(n-1), scaled to sum to 1: mean 3.8 (SpanBERT, 3.1).
 _SPAN_LENGTHS = np.cumsum(0.8 ** np.arange(10)) / np.sum(0.8 ** np.arange(10))
 
 
@@ -25,11 +25,11 @@ class Masking:
     Attributes:
         vocab_size: V, the size of the vocabulary that random replacements are drawn from.
         mask_id: the id of [MASK].
-        max_predictions: P, the most tokens chosen in a sequence.
+        max_predictions: P, the maximum number of tokens chosen in a sequence.
         mask_prob: the share of a sequence's tokens, [CLS] and [SEP] included, that is chosen.
-        unit: the unit of masking, one of UNITS: tokens; whole words; or spans of words, the last of which may be cut,
-            and whose tokens are all hidden, all replaced or all kept (Joshi et al. 2020, arXiv:1907.10529). The budget
-            is the same for all units.
+        unit: the unit of masking, one of UNITS: tokens; whole words; or spans of words (the last may be cut), in each
+            of which all tokens become [MASK], all become random or all are kept (Joshi et al. 2020, arXiv:1907.10529).
+            The budget is the same for all units.
         mask_replace_prob: the share of the chosen tokens that becomes [MASK].
         random_replace_prob: the share of the chosen tokens that becomes a random token; the rest is kept.
         is_continuation: bool [V], whether a piece continues a word; needed for words and spans.
@@ -95,7 +95,7 @@ def apply_masks(
     budget = np.rint(lengths * masking.mask_prob).astype(np.int64).clip(1, masking.max_predictions)
     columns = np.arange(width)
     scores = hash_counters(keys[:, None], _PICK, columns) >> np.uint64(1)  # the top bit then marks non-candidates
-    together = np.broadcast_to(columns, input_ids.shape)  # column whose random numbers decide on the replacement
+    together = np.broadcast_to(columns, input_ids.shape)  # column whose random numbers decide the replacement
     if masking.unit == "token":
         chosen = _choose_tokens(candidates, scores, budget)
     elif masking.unit == "word":
@@ -134,10 +134,10 @@ def _choose_tokens(candidates: np.ndarray, scores: np.ndarray, budget: np.ndarra
 def _choose_words(
     input_ids: np.ndarray, candidates: np.ndarray, scores: np.ndarray, budget: np.ndarray, masking: Masking
 ) -> np.ndarray:
-    """Return bool [B, S], all tokens of words drawn in random order, without words that would exceed the budget.
+    """Return bool [B, S], all tokens of words drawn in random order; words that would exceed the budget are skipped.
 
     When truncation cuts a word at the beginning of a segment, the original joins its remaining pieces to the last word
-    of the segment before; here they are a word.
+    of the previous segment; here they are a word of their own.
     """
     begins, _ = _beginnings(input_ids, candidates, masking)
     # A word is identified by the column of its first token; other columns are words of size 0 that are never chosen.
@@ -197,7 +197,7 @@ def _choose_spans(
 
 def _beginnings(input_ids: np.ndarray, candidates: np.ndarray, masking: Masking) -> tuple[np.ndarray, np.ndarray]:
     """Return two bool [B, S]: whether a word begins at each token, and whether a segment does."""
-    assert masking.is_continuation is not None, "words are known by the pieces that continue them"
+    assert masking.is_continuation is not None, "masking words needs to know which pieces continue one"
     after_candidate = np.zeros_like(candidates)
     after_candidate[:, 1:] = candidates[:, :-1]
     segment_begins = candidates & ~after_candidate

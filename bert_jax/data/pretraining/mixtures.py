@@ -3,8 +3,8 @@
 A directory's share is an arc of a circle of slots. In each step the rows of the batch lie on the circle at even
 distances, and from step to step all move on by the same stride, which is near the golden ratio of the circle. So in
 each batch a directory has its share of the rows to within one, and each row of the batch draws from it in its share of
-the steps to within a few. The circle has a finite number of slots: how often a row of the batch has drawn from a
-directory before any step has a closed form, and the step number remains the only state.
+the steps to within a few. The circle has a finite number of slots, so a closed form gives how often a row of the
+batch has drawn from a directory before any step, and the step number remains the only state.
 """
 
 import math
@@ -39,7 +39,7 @@ class Mixture:
     def __init__(self, weights: Sequence[float], batch_size: int):
         sizes = _arcs(np.asarray(weights, np.float64))
         self.shares = sizes / _SLOTS
-        # Owners of the slots, in the order in which these are visited.
+        # The directory of each slot, in the order of visits.
         owner = np.repeat(np.arange(len(sizes)), sizes)[np.arange(_SLOTS) * _STRIDE % _SLOTS]
         self._owner = owner
         self._visits = [np.flatnonzero(owner == directory) for directory in range(len(sizes))]
@@ -52,19 +52,19 @@ class Mixture:
         return self._owner[(self._phases[batch_rows] + step) % _SLOTS]
 
     def turns(self, directory: int, step: int, batch_rows: np.ndarray) -> np.ndarray:
-        """Return the number of steps before `step` in which each of these rows of the batch was of `directory`."""
+        """Return the number of steps before `step` in which each of these rows of the batch came from `directory`."""
         phases = self._phases[batch_rows]
         return self._visited(directory, phases + step) - self._visited(directory, phases)
 
     def _visited(self, directory: int, ends: np.ndarray) -> np.ndarray:
-        """Return the visits of a directory's arc before the visits of these numbers."""
+        """Return how many of the first `ends` visits of slots are visits of a directory's arc."""
         visits = self._visits[directory]
         rounds, within = np.divmod(ends, _SLOTS)
         return rounds * len(visits) + np.searchsorted(visits, within)
 
 
 def _arcs(weights: np.ndarray) -> np.ndarray:
-    """Return the sizes of the arcs in slots; only the arc of a weight of 0 is empty."""
+    """Return the sizes of the arcs in slots; only a weight of 0 has an empty arc."""
     exact = weights / weights.sum() * _SLOTS
     sizes = np.where(weights > 0, np.maximum(np.floor(exact), 1), 0).astype(np.int64)
     missing = _SLOTS - int(sizes.sum())
@@ -81,7 +81,7 @@ class MixedSource:
     some rows of the batch are ahead of others by a few, so two epochs of a directory overlap by a few batches.
 
     Args:
-        sources: directory -> its source; all have one batch size, the mixture's.
+        sources: directory -> its source; all have the batch size of the mixture.
         weights: the weight of each directory (`Mixture`).
         num_examples: rows in an epoch of the mixture; None: those of all directories together.
 
@@ -131,6 +131,6 @@ class MixedSource:
         return interleave(parts)
 
     def epochs(self, num_steps: int) -> np.ndarray:
-        """Return the passes over each directory in a number of steps: float64 [directories]."""
+        """Return the number of passes over each directory in `num_steps` steps: float64 [directories]."""
         sizes = np.array([source.num_examples for source in self._sources])
         return self.mixture.shares * num_steps * self.batch_size / sizes

@@ -1,7 +1,7 @@
-"""Compare documents by the Jaccard similarity of their runs of words, estimated by MinHash; needs datasketch.
+"""Compare documents by the Jaccard similarity of their word 5-grams, estimated by MinHash; needs datasketch.
 
-The signatures of a document (Broder 1997) are cut into bands. Documents with an equal band are compared by 4 bits of
-each value (Li and König 2010, arXiv:0910.3349), which are stored beside the key of the band.
+The signature of a document (Broder 1997) is cut into bands. Documents with an equal band are compared by 4 bits of each
+value of their signatures (Li and König 2010, arXiv:0910.3349), which are stored beside the key of the band.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _WORDS = re.compile(rf"[{_SINGLE}]|[^\W{_SINGLE}]+")
 
 
 def bands_for(similarity: float) -> tuple[int, int]:
-    """Return (number of bands, values in a band): the longest bands that find documents of a similarity."""
+    """Return (number of bands, values per band) for the longest bands that find documents of a similarity."""
     for length in range(_VALUES // 2, 0, -1):
         bands = min(_VALUES // length, 1 << _BAND_BITS)
         if 1 - (1 - similarity**length) ** bands >= _FOUND:
@@ -40,7 +40,7 @@ def bands_for(similarity: float) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True)
 class NearKeys:
-    """Compare documents by the Jaccard similarity of their sets of 5-word runs: near means at least `similarity`."""
+    """Compare documents by the Jaccard similarity of their sets of word 5-grams: near means at least `similarity`."""
 
     similarity: float
 
@@ -49,7 +49,7 @@ class NearKeys:
 
     @property
     def rows_each(self) -> int:
-        """The number of rows of a document."""
+        """The number of rows per document."""
         return bands_for(self.similarity)[0]
 
     def collected(self, documents: Sequence[Document]) -> np.ndarray:
@@ -89,7 +89,7 @@ class NearKeys:
 
 
 def _pairs(codes: np.ndarray, similarity: float) -> Iterator[tuple[int, int]]:
-    """Yield (document, earlier document that it is near), for documents in order, codes uint8 [N, 128]."""
+    """Yield (document, earlier near document) in the order of documents, for codes uint8 [N, 128]."""
     least = (similarity * (1 - _CHANCE) + _CHANCE) * _VALUES
     kept = [0]
     for number in range(1, len(codes)):
@@ -111,7 +111,7 @@ def _band_keys(values: np.ndarray, band: int, length: int) -> np.ndarray:
 
 
 def signature(texts: Sequence[str]) -> np.ndarray:
-    """Return the MinHash signature of the runs of words of a text, uint32 [128]."""
+    """Return the MinHash signature of the word 5-grams of a text, uint32 [128]."""
     minhash, permutations = _datasketch()
     sketch = minhash(_VALUES, hashfunc=int, permutations=permutations, scheme="affine32")
     runs = shingles(texts)
@@ -121,7 +121,7 @@ def signature(texts: Sequence[str]) -> np.ndarray:
 
 
 def shingles(texts: Sequence[str]) -> np.ndarray:
-    """Return the hashes of the distinct runs of 5 words of a text, or of all its words if it has fewer; uint32."""
+    """Return hashes, uint32, of the distinct word 5-grams of a text, or of all its words together if it has fewer."""
     words = [word for text in texts for word in _WORDS.findall(text.lower())] or [" ".join(texts)]
     hashes = np.fromiter((zlib.crc32(word.encode(errors="replace")) for word in words), np.uint64, len(words))
     run = min(_RUN, len(hashes))

@@ -23,7 +23,7 @@ _CONCURRENT = 16  # concurrent requests to an object store
 
 
 def own_file(directory: storage.Path, name: str) -> storage.Path:
-    """Return the path of a file to write or to remove, whose name is noted.
+    """Note the name of a file to write or to remove, and return its path.
 
     Raises:
         InputError: there is such a file that `prepare` did not write.
@@ -37,11 +37,11 @@ def own_file(directory: storage.Path, name: str) -> storage.Path:
 
 
 def note_finished(directory: storage.Path, others: Iterable[str]) -> None:
-    """Note the files of a finished directory again, as a run that was killed at its very end has removed the notes.
+    """Note the files of a finished directory again: a run that was killed at its very end has removed the notes.
 
     Args:
         directory: the directory; nothing is noted where it has no manifest.
-        others: files beside the manifest and the shards.
+        others: its files other than the manifest and the shards.
     """
     with contextlib.suppress(InputError):
         manifest = Manifest.read(directory)
@@ -73,7 +73,7 @@ def remove_own_files(directory: storage.Path, kept: Container[str] = ()) -> None
 
 
 def remove_records(directory: storage.Path) -> None:
-    """Remove the files that only the steps needed; the notes go last."""
+    """Remove temporary files of the steps, and the notes last."""
     records, notes = directory / RECORDS_DIR, directory / NOTES
     _unlink_all(
         path

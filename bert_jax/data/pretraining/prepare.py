@@ -36,8 +36,8 @@ from bert_jax.extras import how_to_install
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 
-_MOST_CHUNKS = 8  # most chunks of a unit of another process, unless a process has _MANY large ones
-_MANY = 4  # large units for each process: enough that all processes are busy nearly to the end
+_MOST_CHUNKS = 8  # a unit of more chunks is large: the main process reads it, unless there are _MANY per process
+_MANY = 4  # large units for each process: enough to keep all processes busy nearly to the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +75,11 @@ def prepare(
 ) -> Manifest:
     """Write the instances of a corpus, their manifest and a copy of the tokenizer into a new directory.
 
-    A local directory appears when everything is written, or not at all; in an object store, the manifest does. A call
-    after an interrupted one resumes.
+    A local directory appears only when everything is written; in an object store, the manifest is written last. A call
+    after an interrupted one resumes it.
 
     Args:
-        corpus: documents, or the spec of a corpus (`corpora.py`).
+        corpus: documents, or the spec of a corpus (`bert_jax.data.corpora.sources`).
         tokenizer: the tokenizer of the text; "[MASK]" and the like within the text are ordinary characters.
         out_dir: a new or empty directory, on a disk or in an object store.
         objective: the objective besides masked LM: `nsp` = next-sentence prediction as in BERT, `sop` = sentence order
@@ -95,13 +95,13 @@ def prepare(
         num_workers: number of processes; None = one per core. The result does not depend on it.
         shard_bytes: characters of text per shard; a longer chunk draws random segments from more documents and costs
             about ten times as many bytes of memory in each process.
-        deduplicate: which documents are left out: "exact" = those whose text an earlier one has (`deduplication.py`),
-            "near" = also those near an earlier one (`near_duplicates.py`), "" = none.
-        similarity: least Jaccard similarity of the runs of 5 words of documents, of which "near" leaves one out.
+        deduplicate: which documents are left out: "exact" = those with the text of an earlier one (`deduplication.py`),
+            "near" = also those similar to an earlier one (`near_duplicates.py`), "" = none.
+        similarity: minimum Jaccard similarity of the word 5-grams of documents that are "near".
         invalid: what to do with rows and files that cannot be read: "strict" = raise the first error, "skip" = leave
-            them out, count them in the manifest and list them in `skipped.txt`; of a file that is damaged or no text,
-            what comes after that place.
-        languages: the languages of the documents that are kept, by their codes in ISO 639-1; () = all.
+            them out, count them in the manifest and list them in `skipped.txt`; a file that is damaged or not text is
+            left out from that point on.
+        languages: the languages of the documents to keep, as ISO 639-1 codes; () = all.
         filters: functions that say which documents are kept, or change their text (`filters.py`): `FILE.py:FUNCTION` or
             `MODULE:FUNCTION`. Filters come before the comparison of documents. The manifest counts what they leave out.
         on_progress: called after each part, except on Beam.
@@ -135,7 +135,7 @@ def prepare(
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus, has_empty=invalid == "skip")
     units = cut_units(corpus, shard_bytes)
     if beam_options is not None and not _is_picklable(units):
-        raise InputError(f"{corpus.spec}: expected a corpus that workers of Beam can open, found one of this process")
+        raise InputError(f"{corpus.spec}: expected a corpus that workers of Beam can open, found one in memory")
     with storage.directory_resumably(out_dir, _remove_all) as directory:
         job = Preparation.begin(settings, tokenizer, directory)
         if beam_options is not None:
@@ -183,10 +183,10 @@ def _import_beam() -> Any:
 def _parts(
     job: Preparation, units: Sequence[Unit], readers: int, read_here: list[UnitSummary]
 ) -> Iterator[Unit | Chunk]:
-    """Yield units, and the chunks of those that are read in this process, whose summaries go to `read_here`.
+    """Yield units to prepare, or the chunks of units that this process reads, whose summaries go to `read_here`.
 
-    These are all where there are no `readers`, processes that can read a unit; or else a few that are better not read
-    by one process alone: compressed files of many chunks.
+    This process reads all units if there are no `readers` (processes that can read a unit); otherwise a few large ones,
+    such as compressed files, whose chunks the other processes share.
     """
     large_units = {unit.index for unit in units if unit.num_bytes > _MOST_CHUNKS * job.settings.shard_bytes}
     if len(large_units) >= _MANY * readers:
@@ -209,7 +209,7 @@ def _is_picklable(units: Sequence[Unit]) -> bool:
 
 
 class _Progress:
-    """Counter of the finished parts of a corpus of `num_bytes`, which reports its sums after each part."""
+    """Counter of the finished parts of a corpus of `num_bytes`, which reports totals after each part."""
 
     def __init__(self, num_bytes: int | None, report: Callable[[PrepareProgress], None] | None):
         self._num_bytes, self._report = num_bytes, report

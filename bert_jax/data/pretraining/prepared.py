@@ -32,17 +32,17 @@ class PreparedInstances:
         seq_length: S, tokens per row. A set prepared for this length is preferred; in a set prepared for a longer
             length, the longer segment of a pair, or the only segment, is truncated at its end until the row fits.
             Packed rows are never truncated.
-        max_predictions: P, the most tokens predicted in an example; None: mask_prob * S, rounded up. A packed row has
-            room for the predictions of all its examples.
+        max_predictions: P, the maximum number of tokens predicted in an example; None: mask_prob * S, rounded up. A
+            packed row has room for the predictions of all its examples.
         mask_prob: the share of a row's tokens to predict.
         mask_unit, mask_replace_prob, random_replace_prob, static_masks, seed: settings of the masks (`Masking`).
         noise: schedule and weighting of the noise of masked diffusion (`bert_jax.data.diffusion.Noise`), in place of
-            the masks of masked LM; each prediction then has room.
+            the masks of masked LM; each token then has room for a prediction.
         config: the config of the model to be trained, which must have the positions and the vocabulary for these
             examples.
 
     Attributes:
-        most_per_row: the examples for which packed rows have room; a mixture sets it to that of its fullest row.
+        most_per_row: the number of examples for which a packed row has room; in a mixture, that of its fullest row.
 
     Raises:
         InputError: the directory is not a prepared one or has no set of this length, or the model does not fit.
@@ -106,7 +106,7 @@ class PreparedInstances:
         return self.instances.rows
 
     def batch(self, rows: Sequence[int] | np.ndarray, epochs: Sequence[int] | np.ndarray) -> Batch:
-        """Return rows by number (any order, repeats allowed), masked as in the epoch given for each.
+        """Return rows by number (any order, repeats allowed), each masked as in its own epoch, from `epochs`.
 
         Returns:
             The arrays of `packing.pack` when rows are packed. Otherwise int32 [B, S] `input_ids`, `attention_mask`,
@@ -192,7 +192,7 @@ class PreparedInstances:
 
 
 def give_equal_room(parts: Sequence[PreparedInstances]) -> None:
-    """Give the packed rows of several sets room for the examples of the fullest row, so that all have one shape."""
+    """Give packed rows of several sets room for the examples of the fullest row, so that all have the same shape."""
     most = max(part.most_per_row for part in parts)
     for part in parts:
         part.most_per_row = most

@@ -56,7 +56,7 @@ class UnitTexts:
         return cls(**storage.read_json(record_path(unit, directory)))
 
     def name(self, number: int) -> str:
-        """Return the name of a document: its part, and its number among those that the filters keep of it, from 0."""
+        """Return the name of a document: its part, and its 0-based number among those that the filters keep."""
         part = bisect.bisect_right(self._starts, number) - 1
         return f"{self.parts[part][0]}#{number - self._starts[part]}"
 
@@ -78,7 +78,7 @@ class Comparison:
         return cls(**storage.read_json(directory / RECORDS_DIR / COMPARISON_FILE))
 
     def origins(self, unit: int, directory: storage.Path) -> dict[int, Origin]:
-        """Return number -> earlier document for the documents to leave out of a unit, ascending."""
+        """Return number -> earlier document, by ascending number, for the documents of a unit to leave out."""
         origins: dict[int, Origin] = {}
         for kind, ranges in self.ranges.items():
             duplicates = [
@@ -108,10 +108,10 @@ class Removal:
         return cls(UnitTexts.read(unit, directory), frozenset(Comparison.read(directory).origins(unit, directory)))
 
     def kept(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield the documents of the unit that stay.
+        """Yield the documents of the unit to keep.
 
         Raises:
-            InputError: after the last, they are not those in which repeated documents were looked for.
+            InputError: after the last document, if the texts differ from those that were searched for repeats.
         """
         digest = TextsDigest()
         for number, document in enumerate(documents):
@@ -150,7 +150,7 @@ def result_path(kind: str, number: int, directory: storage.Path) -> storage.Path
 
 
 def removed_documents(directory: storage.Path) -> Iterator[dict[str, str]]:
-    """Yield the name of each document that is left out, of the earlier one, and how they were compared."""
+    """Yield the names of each left-out document and of the earlier one, and how they were compared."""
     comparison = Comparison.read(directory)
     texts = [UnitTexts.read(unit, directory) for unit in range(comparison.units)]
     for unit in range(comparison.units):

@@ -1,7 +1,7 @@
 """Random access to the rows of prepared data, on a local disk or in an object store.
 
-The rows are the same in both. From an object store, threads fetch the blocks of `prefetch` ahead and whole; from any
-other block, only the span that holds the requested rows is fetched.
+The rows are the same in both. From an object store, threads fetch the blocks named by `prefetch` ahead and whole; of
+any other block, only the span that holds the requested rows is fetched.
 """
 
 import abc

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax.data.pretraining.masking import hash_counters
 
-WINDOW_BLOCKS = 256  # the most blocks in a window; at 256 KiB a block, 64 MiB
+WINDOW_BLOCKS = 256  # maximum number of blocks in a window: 64 MiB at 256 KiB a block
 _BLOCK_ORDER, _ROW_ORDER = 0x5348, 0x5349  # streams of random numbers, independent of each other and of the masks'
 _CACHED_WINDOWS, _CACHED_EPOCHS = 4, 2
 
@@ -58,7 +58,7 @@ class ShuffledRows:
         return range(first, max(last, first + 1) + 1)
 
     def blocks(self, window: int, batch_rows: np.ndarray) -> np.ndarray:
-        """Return the blocks of a window that hold the rows of the set for these rows of the batches."""
+        """Return the blocks of a window from which these rows of the batches are read."""
         return self._window(window).blocks_of(batch_rows)
 
     def _windows(self, positions: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ class _Epoch:
     def shuffled(cls, block_starts: np.ndarray, num_windows: int, seed: int, epoch: int) -> "_Epoch":
         num_blocks = len(block_starts) - 1
         order = np.argsort(hash_counters(seed, _BLOCK_ORDER, epoch, np.arange(num_blocks)), kind="stable")
-        bounds = np.arange(num_windows + 1) * num_blocks // num_windows  # of about equal size
+        bounds = np.arange(num_windows + 1) * num_blocks // num_windows  # windows have about equal size
         ends = np.concatenate([[0], np.cumsum(np.diff(block_starts)[order])])
         return cls(np.split(order, bounds[1:-1]), ends[bounds[:-1]])
 
@@ -104,7 +104,7 @@ class _Window:
         blocks: int64 [K], the numbers of the blocks.
         first_rows: int64 [K], the first row of each block.
         starts: int64 [K + 1], the c of the first row of each block, followed by n.
-        order: int32 [K, most rows of a block], the rows of each block in random order, counted from its first row.
+        order: int32 [K, maximum rows per block], the rows of each block in random order, counted from its first row.
     """
 
     position: int
@@ -153,8 +153,8 @@ class _Window:
     def _segment_starts(self, batch_rows: np.ndarray) -> np.ndarray:
         """Return the c at which the segment of each of these rows of the batch begins; n for row B.
 
-        A segment has n // B rows. The n % B rows of the batch from the one at which the window begins, counted
-        cyclically, have one row more.
+        A segment has n // B rows; those of n % B rows of the batch have one more: the rows, counted cyclically, from
+        the one at which the window begins.
         """
         each, more = divmod(int(self.starts[-1]), self.batch_size)
         first = self.position % self.batch_size

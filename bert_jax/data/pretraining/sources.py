@@ -23,7 +23,7 @@ from bert_jax.tokenization import Tokenizer
 class PretrainingSource:
     """Endless shuffled batches, with new masks in every epoch; see PreparedInstances for the other arguments.
 
-    From an object store, blocks of rows are fetched ahead, which takes the memory of two windows of the order
+    From an object store, blocks of rows are fetched ahead, which takes the memory of two shuffle windows
     (`shuffling.WINDOW_BLOCKS`), or of this host's share of them.
 
     Args:
@@ -68,13 +68,13 @@ class PretrainingSource:
         return self.rows(step, batch_rows)
 
     def rows(self, steps: int | np.ndarray, batch_rows: np.ndarray) -> Batch:
-        """Return rows of the batches of one step, or of one step for each row."""
+        """Return these rows of the batch of one step, or each of its own step's batch."""
         return self.instances.batch(*self._order.rows(steps * self.batch_size + batch_rows))
 
     def prefetch(self, first_step: int, last_step: int, batch_rows: np.ndarray) -> None:
         """Start fetching the blocks that these rows of the batches need, in these steps and in the next window.
 
-        Several devices of a host request rows of the same step, so the blocks of the others are kept.
+        Several devices of a host request rows of the same step, so blocks that other devices need are kept.
         """
         if not self.fetches_blocks or not len(batch_rows):
             return
@@ -86,7 +86,7 @@ class PretrainingSource:
 
 
 class RepeatedRow:
-    """Batches of the same row, for the shapes of a run whose data are not prepared yet.
+    """Batches that repeat one row, to find the shapes of a run whose data are not prepared yet.
 
     Attributes:
         num_examples, steps_per_epoch, tokenizer: as of PretrainingSource.
@@ -100,7 +100,7 @@ class RepeatedRow:
         self._batch_rows, self.tokenizer = np.arange(batch_size), tokenizer
 
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
-        """Return the row as often as `rows` has numbers."""
+        """Return the row, repeated for each of `rows`."""
         return {name: np.repeat(array[None], len(self._batch_rows[rows]), axis=0) for name, array in self._row.items()}
 
 

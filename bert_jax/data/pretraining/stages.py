@@ -42,7 +42,7 @@ class StagedSource:
     def stage(self, step: int) -> int:
         """Return the number of the stage that `step` belongs to."""
         if step < 0 or (self.num_steps is not None and step >= self.num_steps):
-            raise IndexError(f"step {step} of {self.num_steps}")
+            raise IndexError(f"step {step} is not one of {self.num_steps} steps")
         return int(np.searchsorted(self._starts, step, side="right")) - 1
 
     def batch(self, step: int, rows: Rows = ALL_ROWS) -> Batch:
@@ -66,7 +66,7 @@ def check_agreement(manifests: Mapping[str, Manifest], tokenizer: Tokenizer, voc
     Args:
         manifests: directory -> its manifest, in the order of the stages.
         tokenizer: the tokenizer of the run.
-        vocabulary: the name of the tokenizer in messages; "": the first directory, where it comes from.
+        vocabulary: the name of the tokenizer in messages; "": the first directory, from which it comes.
 
     Raises:
         InputError: the directories differ in objective, or one was prepared with another tokenizer.

@@ -4,7 +4,7 @@
 2. `prepared` of each unit.
 3. `prepared` of each group of held-out documents; then `finish` once.
 
-What a step leaves in the directory follows from the corpus and the settings alone.
+What a step leaves in the directory depends on the corpus and the settings alone.
 """
 
 import dataclasses
@@ -107,7 +107,7 @@ def ranges_of_keys(job: Preparation, texts: Sequence[UnitTexts]) -> list[KeyRang
 
 
 def repeated(job: Preparation, part: KeyRange) -> None:
-    """Write the documents in a range of keys that an earlier one repeats."""
+    """Write which documents in a range of keys repeat an earlier one."""
     find_repeated(part, job.directory)
 
 
@@ -130,11 +130,10 @@ def groups_of_held_out(job: Preparation, train: Prepared) -> list[HeldOut]:
 
 
 def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
-    """Write the list of removed documents and the manifest, warn of properties of the text, and remove what only the
-    steps needed.
+    """Write the list of removed documents and the manifest, warn about poor text, and remove temporary files.
 
     Args:
-        job: what the steps shared.
+        job: the context that the steps share.
         corpus: the name of the corpus.
         done: the results of the units and of the groups of held-out documents.
 
@@ -151,7 +150,7 @@ def finish(job: Preparation, corpus: str, done: Prepared) -> Manifest:
     manifest = dataclasses.replace(manifest, removed=_list_removed(job), skipped=len(skipped), filtered=dict(filtered))
     shards = {shard.name for instances in manifest.sets for shard in instances.shards}
     lists = {REMOVED_FILE for _ in job.kinds} | {SKIPPED_FILE for _ in skipped}
-    remove_own_files(directory, kept={*shards, *_tokenizer_files(job.tokenizer), *lists})  # of other settings
+    remove_own_files(directory, kept={*shards, *_tokenizer_files(job.tokenizer), *lists})  # made with other settings
     counts, duplicates = TextCounts.total(chunk.counts for chunk in done.chunks), Duplicates()
     for summary in done.summaries:
         duplicates.merge(summary.duplicates)

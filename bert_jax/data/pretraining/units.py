@@ -1,8 +1,8 @@
-"""Units of a corpus: what one process reads, and cuts into chunks of training text and held-out documents.
+"""Units of a corpus: one process reads a unit and cuts it into chunks of training text and held-out documents.
 
-A unit is some files, or a range of a file. Units follow from the names and sizes of the files alone, and whether a
-document is held out from its text alone, except that the first unit holds out at least one. So every process that reads
-a unit finds the same chunks in it.
+A unit is some files, or a range of a file. Units depend on the names and sizes of the files alone. Whether a document
+is held out depends on its text alone, except that the first unit holds out at least one. So every process that reads a
+unit finds the same chunks in it.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from bert_jax.data.pretraining.chunks import RECORDS_DIR, Chunk, PrepareSettings
 from bert_jax.data.pretraining.corpus_checks import Duplicates
 from bert_jax.data.pretraining.removal import Removal
 
-_FEWEST_UNITS = 64  # fewest units of a corpus with enough chunks: enough for the cores of one machine
-_MOST_CHUNKS = 4  # most chunks of a unit
+_FEWEST_UNITS = 64  # units of a corpus with enough chunks, for the cores of one machine
+_MOST_CHUNKS = 4  # chunks in a unit
 _KEPT_HASHES = 100_000  # hashes kept per unit, from which the share of duplicates is estimated
 
 
@@ -64,7 +64,7 @@ class Unit:
         return sum(part.num_bytes for part in self.parts)
 
     def documents(self, settings: PrepareSettings, left_out: LeftOut) -> Iterator[Document]:
-        """Yield the documents of the unit, with `end` counted from its first part."""
+        """Yield the unit's documents, with `Document.end` counted from the unit's start."""
         before = 0
         for part in self.parts:
             for document in documents_of(part, settings, left_out):
@@ -73,13 +73,13 @@ class Unit:
 
 
 def cut_units(corpus: Corpus, shard_bytes: int) -> list[Unit]:
-    """Return the units of a corpus: small files together, and ranges of large ones, of 1 to 4 chunks."""
+    """Return the units of a corpus, of 1 to 4 chunks each: groups of small files, and ranges of large ones."""
     most = max(shard_bytes, min((corpus.num_bytes or 0) // _FEWEST_UNITS, _MOST_CHUNKS * shard_bytes))
     return [Unit(index, tuple(parts)) for index, parts in enumerate(_groups(corpus.parts(most), most))]
 
 
 def _groups(parts: Iterable[Part], most_bytes: int) -> Iterator[list[Part]]:
-    """Yield parts of together `most_bytes` or one that is larger; a small remainder joins the last group."""
+    """Yield groups of parts of up to `most_bytes`, or of one larger part; a small remainder joins the last group."""
     before: list[Part] = []
     group: list[Part] = []
     size = 0
@@ -107,8 +107,8 @@ class UnitSummary:
     Attributes:
         index: the index of the unit.
         held_out: the number of documents held out.
-        held_out_characters: their size.
-        duplicates: a sample of their texts.
+        held_out_characters: their size in characters.
+        duplicates: a sample of the texts of all its documents.
         left_out: what was left out.
     """
 
@@ -141,7 +141,7 @@ class UnitReader:
             yield from cut_chunks(documents, "train", self._unit.name, self._settings.shard_bytes)
 
     def summary(self) -> UnitSummary:
-        """Return the summary, after the last chunk."""
+        """Return the summary; to be called after the last chunk."""
         return UnitSummary(
             self._unit.index,
             self._held_out,

@@ -16,10 +16,10 @@ _Result = TypeVar("_Result")
 
 
 class Workers:
-    """Processes that start when there is work for two of them, and end with the `with` block.
+    """Worker processes that start when there is work for two of them, and end with the `with` block.
 
     Args:
-        job: what all steps share.
+        job: the context that all steps share.
         count: the number of processes.
     """
 

@@ -176,5 +176,5 @@ def test_a_column_is_filled_and_all_else_stays(tmp_path, end, last):
 def test_only_lines_of_conll_u_are_kept(tmp_path):
     with pytest.raises(InputError, match="line 1: expected the ten columns of CoNLL-U, found 2"):
         read(tmp_path / "a.conll", "the O\n", keep_lines=True)
-    with pytest.raises(InputError, match="expected CoNLL-U, whose lines are kept"):
+    with pytest.raises(InputError, match="expected CoNLL-U, as its lines are kept"):
         read(tmp_path / "a.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n', keep_lines=True)

@@ -69,7 +69,7 @@ def test_decimals_after_a_comma(text, number):
 
 @pytest.mark.parametrize("text", ["1,250", "12,345", "1,250.5", "1.250,5", "3,5,1", ",", "3,"])
 def test_a_comma_that_may_be_one_of_thousands_is_no_decimal_comma(text):
-    hint = "decimal point, as its comma may be one of thousands" if text in ("1,250", "12,345") else "expected a number"
+    hint = "decimal point, as its comma may separate thousands" if text in ("1,250", "12,345") else "expected a number"
     with pytest.raises(InputError, match=f"found '{re.escape(text)}'" if hint == "expected a number" else hint):
         number_of("here", text)
 

@@ -132,7 +132,7 @@ def test_lists_of_a_0_or_1_for_each_class_are_refused(tmp_path, cells, name):
     for names in (None, ["a", "b", "c"][:count]):
         with pytest.raises(InputError, match=f"expected lists of labels .*, found a 0 or 1 for each of {count}"):
             read_labelled(spec, SEVERAL, names, regression=False)
-    with pytest.raises(InputError, match=rf"line \d: expected one label .* {count} \(of a 0 or 1 for each class"):
+    with pytest.raises(InputError, match=rf"line \d: expected one label .* {count} \(if it is a 0 or 1 for each class"):
         classes(spec)
 
 

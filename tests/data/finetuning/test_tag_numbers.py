@@ -75,7 +75,7 @@ def test_a_column_may_be_named_and_names_may_be_digits(tmp_path):
         ((), [3, 0], r"line 1: expected strings in 'ner_tags', or the names .*tag_names.*, found the number 3"),
         (NAMES, [9, 0], r"line 1: expected a tag from 0 to 8 \(there are 9 names\), found 9"),
         (NAMES, [-1, 0], r"line 1: .*expected .*, found '?-1"),
-        (NAMES, [True, 0], r"line 1: expected strings in 'ner_tags', found bool at place 0"),
+        (NAMES, [True, 0], r"line 1: expected strings in 'ner_tags', found bool at index 0"),
         (NAMES, [10**50, 0], r"line 1: expected a tag from 0 to 8 \(there are 9 names\), found 1000"),
         (NAMES, 3, r"line 1: expected a list of strings in 'ner_tags', found int"),
         (

@@ -66,7 +66,7 @@ def test_json_lines(tmp_path):
     [
         ("a.conll", "EU NNP O\nrejects O\n", r"a\.conll: line 2: expected 3 columns as in line 1, found 2"),
         ("a.conll", "EU O\n\nrejects VB O\n", r"a\.conll: line 3: expected 2 columns as in line 1, found 3"),
-        ("a.conll", "\nEU\n", r"a\.conll: line 2: expected a tag behind the word, found 1 columns"),
+        ("a.conll", "\nEU\n", r"a\.conll: line 2: expected a tag after the word, found 1 columns"),
         ("a.conll", "EU\tO\n\tO\n", r"a\.conll: line 2: expected a word, found an empty column"),
         ("a.conll", "EU\tO\nrejects\t\n", r"a\.conll: line 2: expected a tag, found an empty column"),
         ("a.conll", "-DOCSTART- O\n\n\n", r"a\.conll: expected at least one sentence, found none"),
