@@ -14,6 +14,7 @@ from bert_jax.tasks.embedding.search.data import read_retrieval_set
 from bert_jax.tasks.embedding.search.evaluation import evaluate_search, rank
 
 WORDS = ["cat", "dog", "tree", "house", "bird", "red", "big", "young", "the", "a"]
+COUNTS = ["queries", "queries_without_relevant", "documents", "missing_documents"]
 PYTREC_EVAL = "needs pytrec-eval-terrier: pip install 'bert-jax[retrieval]'"
 
 
@@ -97,9 +98,9 @@ def test_metrics_are_those_of_the_definitions(folder, model, corpus, queries, ju
     pytest.importorskip("pytrec_eval", reason=PYTREC_EVAL)
     found = evaluate_search(model, folder, keep_same_id=keep_same_id)
     expected = by_hand(brute_force(model, corpus, queries, judgements, keep_same_id), judgements)
-    assert list(found) == ["ndcg@10", "mrr@10", "map@100", "recall@100", "queries", "documents"]
+    assert list(found) == ["ndcg@10", "mrr@10", "map@100", "recall@100", *COUNTS]
     assert list(found.values())[:4] == pytest.approx(expected, abs=1e-6)
-    assert (found["queries"], found["documents"]) == (10, 60)
+    assert [found[name] for name in COUNTS] == [10, 0, 60, 0]
 
 
 def test_a_document_with_the_id_of_its_query_counts_where_it_is_relevant(tmp_path, model, caplog):
@@ -119,6 +120,18 @@ def test_a_document_with_the_id_of_its_query_counts_where_it_is_relevant(tmp_pat
     kept, left_out = ndcg(*own, keep_same_id=True), ndcg(*own)
     assert caplog.messages == [f"{tmp_path}: left out the document with the query's id for 3 queries, as BEIR does"]
     assert left_out > kept
+
+
+def test_missing_documents_and_queries_without_a_relevant_one_are_counted(folder, model, caplog):
+    pytest.importorskip("pytrec_eval", reason=PYTREC_EVAL)
+    before = evaluate_search(model, folder)
+    with (folder / "qrels/test.tsv").open("a") as file:
+        file.write("unjudged\td1\t0\nq0\tgone\t1\nq1\tgone\t2\nq2\talso gone\t0\n")
+    scores = evaluate_search(model, folder)
+    assert [scores[name] for name in COUNTS] == [11, 1, 60, 1]
+    assert scores["recall@100"] < before["recall@100"] and scores["map@100"] < before["map@100"]
+    assert "1 relevant documents, such as 'gone', are not in the corpus" in caplog.text
+    assert "1 queries have no relevant document" in caplog.text
 
 
 @pytest.mark.parametrize("head", ["sparse_embedding", "multi_vector"])

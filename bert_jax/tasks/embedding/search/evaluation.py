@@ -26,10 +26,12 @@ class Ranked(NamedTuple):
     Attributes:
         rankings: id of a query -> the scores of its documents.
         documents: number of documents in the corpus.
+        missing_documents: number of documents that are relevant for a query but not in the corpus.
     """
 
     rankings: dict[str, Ranking]
     documents: int
+    missing_documents: int
 
 
 def evaluate_search(
@@ -72,7 +74,8 @@ def evaluate_search(
         options: options of a call of `CorpusSearch`: prompts, `truncate_dim` and `max_active_dims`.
 
     Returns:
-        The metrics, and the numbers of `queries` and `documents`.
+        The metrics, and the numbers of `queries`, of those without a relevant document, of `documents`, and of relevant
+        documents that are not in the corpus.
 
     Raises:
         InputError: the model, the data or an option does not fit, or the package is not installed.
@@ -94,7 +97,13 @@ def evaluate_search(
         rankings = rerank(cross_encoder, dataset, rankings, rerank_top_k)
     if run_file:
         storage.write_atomically(run_file, trec_run(rankings))
-    return score_rankings(dataset, rankings, names) | {"queries": len(dataset.queries), "documents": ranked.documents}
+    counts = {
+        "queries": len(dataset.queries),
+        "queries_without_relevant": _without_relevant(dataset),
+        "documents": ranked.documents,
+        "missing_documents": ranked.missing_documents,
+    }
+    return score_rankings(dataset, rankings, names) | counts
 
 
 def rank(search: Any, dataset: RetrievalSet, top_k: int, keep_same_id: bool = False, **options: Any) -> Ranked:
@@ -126,7 +135,21 @@ def rank(search: Any, dataset: RetrievalSet, top_k: int, keep_same_id: bool = Fa
         _log.warning(
             "%s: left out the document with the query's id for %d queries, as BEIR does", dataset.directory, same
         )
-    return Ranked(rankings, len(ids))
+    relevant = {name for judged in dataset.judgements.values() for name, relevance in judged.items() if relevance > 0}
+    if missing := sorted(relevant - {*ids}):
+        _log.warning(
+            "%s: %d relevant documents, such as %r, are not in the corpus; metrics count them as not found",
+            dataset.directory, len(missing), missing[0],
+        )  # fmt: skip
+    return Ranked(rankings, len(ids), len(missing))
+
+
+def _without_relevant(dataset: RetrievalSet) -> int:
+    """Return the number of queries without a relevant document, and warn of them: each of their metrics is 0."""
+    count = sum(max(judged.values()) <= 0 for judged in dataset.judgements.values())
+    if count:
+        _log.warning("%s: %d queries have no relevant document, so their metrics are 0", dataset.directory, count)
+    return count
 
 
 def rerank(reranker: Any, dataset: RetrievalSet, rankings: Mapping[str, Ranking], top_k: int) -> dict[str, Ranking]:
