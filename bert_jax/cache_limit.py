@@ -27,12 +27,12 @@ def remove_oldest(folder: Path, marker: bytes, of_jax: bool = False, limit: int 
     """
     limit = _LIMIT if limit is None else limit
     with contextlib.suppress(OSError):
-        found = list(_entries(folder, marker))
+        entries = list(_entries(folder, marker))
         if of_jax:
-            found += _entries_of_jax(folder.parent)
-        found.sort(key=lambda one: max(one[0].st_atime, one[0].st_mtime))
-        total = sum(info.st_size for info, _ in found)
-        for info, path in found:
+            entries += _entries_of_jax(folder.parent)
+        entries.sort(key=lambda one: max(one[0].st_atime, one[0].st_mtime))
+        total = sum(info.st_size for info, _ in entries)
+        for info, path in entries:
             if total <= limit:
                 return
             with contextlib.suppress(OSError):  # another process has removed it

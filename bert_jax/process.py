@@ -72,8 +72,8 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    wanted = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER), (_M_ARENA_MAX, 1))
-    return all(mallopt(parameter, value) == 1 for parameter, value in wanted)
+    options = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER), (_M_ARENA_MAX, 1))
+    return all(mallopt(parameter, value) == 1 for parameter, value in options)
 
 
 class MemoryBound:

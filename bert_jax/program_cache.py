@@ -62,11 +62,11 @@ def directory() -> Path | None:
 def is_private(folder: str | os.PathLike[str]) -> bool:
     """Return whether only this user and root can write to a directory, or it does not exist; log the reason if not."""
     try:
-        found = os.stat(folder)
+        status = os.stat(folder)
     except OSError:
         return True
-    why = _distrust(found)
-    if why is None and not stat.S_ISDIR(found.st_mode):
+    why = _distrust(status)
+    if why is None and not stat.S_ISDIR(status.st_mode):
         why = "no directory"
     if why is not None:
         log.warn_once(
@@ -129,8 +129,8 @@ def read_entry(name: str) -> bytes | None:
         return None
     try:
         with open(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            found = os.fstat(file.fileno())
-            if _distrust(found) or not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file.fileno())
+            if _distrust(status) or not stat.S_ISREG(status.st_mode):
                 return None
             entry = file.read()
     except OSError:

@@ -146,20 +146,20 @@ def _split(tensors: Tensors, path: storage.Path) -> tuple[str, Tensors, Tensors]
         InputError: there is no encoder, or there are several, or its parameters are in other files.
     """
     for bare in sorted({_word_embedding(family.names) for family in FAMILIES.values()}, key=len, reverse=True):
-        if found := [name for name in tensors if f".{name}".endswith(f".{bare}")]:
+        if named := [name for name in tensors if f".{name}".endswith(f".{bare}")]:
             break
     else:
         some = ", ".join(repr(name) for name in list(tensors)[:3]) or "nothing"
         raise InputError(f"{path}: expected the tensors of a BERT, with word embeddings, found {some}")
-    prefixes = [name.removesuffix(bare) for name in found]
+    prefixes = [name.removesuffix(bare) for name in named]
     if len(prefixes) > 1:
         several = ", ".join(repr(prefix) for prefix in sorted(prefixes))
         raise InputError(
             f"{path}: expected one encoder, found {len(prefixes)}, whose tensors begin with {several}; save one of them"
         )
-    if 0 in tensors[found[0]].shape:
+    if 0 in tensors[named[0]].shape:
         raise InputError(
-            f"{path}: tensor {found[0]!r}: expected numbers, found the shape {list(tensors[found[0]].shape)}, as when "
+            f"{path}: tensor {named[0]!r}: expected numbers, found the shape {list(tensors[named[0]].shape)}, as when "
             "DeepSpeed (ZeRO stage 3) or FSDP stores the parameters in other files; for DeepSpeed, run "
             "`python zero_to_fp32.py . OUT` in the checkpoint's folder, and open the file in OUT"
         )
@@ -217,12 +217,16 @@ def _ask(hf: Json, family: str, own: Tensors, where: storage.Path, directory: st
         )
     keys = FAMILIES[family].keys
     columns = own[_word_embedding(FAMILIES[family].names)].shape[-1]
-    usual = {"num_attention_heads": max(1, columns // _COLUMNS_A_HEAD), "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-    usual |= {field: value for field, value in FAMILIES[family].defaults.items() if field in usual}
+    defaults = {
+        "num_attention_heads": max(1, columns // _COLUMNS_A_HEAD),
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+    }
+    defaults |= {field: value for field, value in FAMILIES[family].defaults.items() if field in defaults}
     missing = [keys[field] for field in _ASKED if field in keys and hf.get(keys[field]) is None]
     if not missing:
         return
-    example = ",".join(f"{keys[field]}={usual[field]}" for field in _ASKED if field in keys)
+    example = ",".join(f"{keys[field]}={defaults[field]}" for field in _ASKED if field in keys)
     lacks_tokenizer = "" if has_tokenizer(directory) else " and the vocabulary (tokenizer)"
     raise InputError(
         f"{where}: expected {', '.join(missing)} (config){lacks_tokenizer}, which the tensors do not show, found none; "

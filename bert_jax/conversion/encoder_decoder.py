@@ -89,16 +89,16 @@ def load_encoder_decoder(path: storage.PathLike) -> LoadedEncoderDecoder:
 
 def _part(content: Mapping[str, Any], name: str, where: storage.Path) -> dict[str, Any]:
     """Return the config of the encoder or decoder, after checking its model_type and a decoder's keys."""
-    found = content.get(name)
-    if not isinstance(found, dict):
-        raise InputError(f"{where}: {name}: expected a config of a model, found {type(found).__name__}")
-    stated = found.get("model_type")
+    part = content.get(name)
+    if not isinstance(part, dict):
+        raise InputError(f"{where}: {name}: expected a config of a model, found {type(part).__name__}")
+    stated = part.get("model_type")
     if (family := FAMILIES.named(stated)) is None or family.has_own_code:
         raise InputError(f"{where}: {name}: model_type: expected a family of encoders, found {stated!r}")
     for key in _OF_DECODER if name == "decoder" else ():
-        if found.get(key) is not True:
-            raise InputError(f"{where}: decoder: {key}: expected true, found {found.get(key)!r}")
-    return found
+        if part.get(key) is not True:
+            raise InputError(f"{where}: decoder: {key}: expected true, found {part.get(key)!r}")
+    return part
 
 
 def _config(part: Mapping[str, Any], where: storage.Path, name: str) -> BertConfig:
@@ -131,15 +131,15 @@ def _read(model: Bert, tensors: Tensors, weights: Weights) -> Params:
 
 def _read_projection(model: EncoderDecoder, weights: Weights) -> Params:
     shape = (model.decoder_config.hidden_size, model.config.hidden_size)
-    found = {}
+    arrays = {}
     for name, expected in (("weight", shape), ("bias", shape[:1])):
         tensor = weights.tensors.get(f"{_PROJECTION}.{name}")
         if tensor is None or tensor.shape != expected:
             seen = "none" if tensor is None else f"shape {list(tensor.shape)}"
             raise InputError(f"{weights.where}: tensor '{_PROJECTION}.{name}': expected shape {list(expected)}, as "
                              f"encoder and decoder have different hidden sizes, found {seen}")  # fmt: skip
-        found[name] = tensor.read().astype(np.float32)
-    return {"kernel": np.ascontiguousarray(found["weight"].T), "bias": found["bias"]}
+        arrays[name] = tensor.read().astype(np.float32)
+    return {"kernel": np.ascontiguousarray(arrays["weight"].T), "bias": arrays["bias"]}
 
 
 def save_encoder_decoder(

@@ -92,14 +92,14 @@ def read_generation_settings(keys: Mapping[str, Any], decoder: Mapping[str, Any]
     Raises:
         InputError: an id is missing, or a value is invalid.
     """
-    found = {key: value for key, value in keys.items() if value is not None}
+    settings = {key: value for key, value in keys.items() if value is not None}
     for name in ("eos_token_id", "pad_token_id", "bos_token_id"):
-        if name not in found and decoder.get(name) is not None:
-            found[name] = decoder[name]
-    found.setdefault("decoder_start_token_id", found.get("bos_token_id"))
+        if name not in settings and decoder.get(name) is not None:
+            settings[name] = decoder[name]
+    settings.setdefault("decoder_start_token_id", settings.get("bos_token_id"))
     values: dict[str, Any] = {}
     for name in (field.name for field in dataclasses.fields(GenerationSettings)):
-        value = found.get(name)
+        value = settings.get(name)
         if isinstance(value, list) and len(value) == 1:  # newer files have a list of ids
             value = value[0]
         if name in _IDS and value is None:
@@ -107,8 +107,8 @@ def read_generation_settings(keys: Mapping[str, Any], decoder: Mapping[str, Any]
         if value is not None:
             values[name] = value
     for name, key in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
-        if isinstance(found.get(key), int):
-            values[name] = found[key] + 1
+        if isinstance(settings.get(key), int):
+            values[name] = settings[key] + 1
     try:
         return GenerationSettings(**values)
     except InputError as error:

@@ -48,10 +48,10 @@ def read_gliner(root: storage.Path, base: storage.PathLike | None = None) -> Gli
     where = root / GLINER_FILE
     content = storage.read_json(where, unique_keys=True)
     check_keys(content, GLINER, where, others=())
-    given = {name: content[name] for name in _FIELDS if content.get(name) is not None}
+    fields = {name: content[name] for name in _FIELDS if content.get(name) is not None}
     carried = tuple((name, value) for name, value in content.items() if name not in _FIELDS | _NOT_CARRIED)
     try:
-        config = GlinerConfig(**given, carried=carried)
+        config = GlinerConfig(**fields, carried=carried)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     encoder = content.get("encoder_config")
@@ -97,8 +97,8 @@ def gliner_json(config: BertConfig, described: dict[str, Any], tokenizer: Any) -
         tokenizer: the `Tokenizer` that is saved with the model, or None.
     """
     assert config.gliner is not None
-    found = {"model_name": "", "name": "gliner", "fine_tune": True, "words_splitter_type": "whitespace"}
-    found |= {"span_mode": "markerV0", "model_type": "gliner_uni_encoder_span"} | config.gliner.to_json()
+    content = {"model_name": "", "name": "gliner", "fine_tune": True, "words_splitter_type": "whitespace"}
+    content |= {"span_mode": "markerV0", "model_type": "gliner_uni_encoder_span"} | config.gliner.to_json()
     ent = None if tokenizer is None else tokenizer.token_to_id(config.gliner.ent_token)
     index = config.gliner.class_token_index if ent is None else ent
-    return found | {"vocab_size": config.vocab_size, "class_token_index": index, "encoder_config": described}
+    return content | {"vocab_size": config.vocab_size, "class_token_index": index, "encoder_config": described}

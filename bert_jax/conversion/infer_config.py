@@ -122,7 +122,7 @@ def _sizes(names: Names, tensors: Tensors) -> Iterator[tuple[str, Size]]:
         if name in tensors and len(tensors[name].shape) == 2 and field not in shown:
             shown.add(field)
             yield field, Size(tensors[name].shape[axis], name, tensors[name].shape)
-    blocks = {name: int(found[1]) for name in tensors if (found := re.search(r"\.layer\.\d+\.ffn\.(\d+)\.", name))}
+    blocks = {name: int(match[1]) for name in tensors if (match := re.search(r"\.layer\.\d+\.ffn\.(\d+)\.", name))}
     if blocks:  # the last block has another name
         name = max(blocks, key=lambda name: blocks[name])
         yield "num_feedforward_networks", Size(blocks[name] + 2, name, tensors[name].shape)

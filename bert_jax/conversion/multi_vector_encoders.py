@@ -49,37 +49,37 @@ def read_multi_vector(layout: ModuleLayout, config: BertConfig) -> EmbeddingSett
         raise InputError(f"{where}: expected {expected}, found {', '.join(kinds)}")
     config, folders = _projections(layout.modules[1:], config, pylate)
     mask = next((module for module in layout.modules if module.kind == "MultiVectorMask"), None)
-    found = _transformer_settings(layout)
+    settings = _transformer_settings(layout)
     if mask is not None:
-        found = dataclasses.replace(found, **_mask(mask))
+        settings = dataclasses.replace(settings, **_mask(mask))
     elif pylate:
         words = _config(layout).get("skiplist_words")
-        found = dataclasses.replace(found, skipped_words=tuple(string.punctuation if words is None else words))
+        settings = dataclasses.replace(settings, skipped_words=tuple(string.punctuation if words is None else words))
     markers = {role: _config(layout)[key] for role, key in _ROLES if isinstance(_config(layout).get(key), str)}
     prompts = dict(layout.settings.prompts)
     prompts |= {role: marker + prompts.get(role, "").removeprefix(marker) for role, marker in markers.items()}
     settings = dataclasses.replace(
         layout.settings,
         prompts=tuple(prompts.items()),
-        multi_vector=dataclasses.replace(found, markers=tuple(markers.items())),
+        multi_vector=dataclasses.replace(settings, markers=tuple(markers.items())),
     )
     return EmbeddingSettings(config, settings, folders)
 
 
 def multi_vector_json(settings: TextSettings) -> dict[str, dict[str, Any]]:
     """Return the contents of files that describe late interaction: the Transformer's, the mask's, and the model's."""
-    found = settings.multi_vector or MultiVectorSettings()
-    expansion = found.expansion and {
-        "strategy": "fixed" if found.expansion.truncates else "min",
-        "attend": found.expansion.attended,
-        "token": found.expansion.token or None,
-        "length": found.expansion.length,
+    of_tokens = settings.multi_vector or MultiVectorSettings()
+    expansion = of_tokens.expansion and {
+        "strategy": "fixed" if of_tokens.expansion.truncates else "min",
+        "attend": of_tokens.expansion.attended,
+        "token": of_tokens.expansion.token or None,
+        "length": of_tokens.expansion.length,
     }
-    lengths = {"query_length": found.query_length, "document_length": found.document_length}
+    lengths = {"query_length": of_tokens.query_length, "document_length": of_tokens.document_length}
     return {
         "transformer": {key: value for key, value in lengths.items() if value} | {"query_expansion": expansion},
-        "mask": {"skiplist_words": list(found.skipped_words), "skiplist_tasks": list(found.skips_in)},
-        "model": {key: dict(found.markers)[role] for role, key in _ROLES if role in dict(found.markers)},
+        "mask": {"skiplist_words": list(of_tokens.skipped_words), "skiplist_tasks": list(of_tokens.skips_in)},
+        "model": {key: dict(of_tokens.markers)[role] for role, key in _ROLES if role in dict(of_tokens.markers)},
     }
 
 

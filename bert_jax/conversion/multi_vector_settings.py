@@ -57,15 +57,15 @@ class MultiVectorSettings:
         """Return the ids of tokens that are not scored in texts of a task."""
         if (task or "document") not in self.skips_in:
             return []
-        found = {word: tokenizer.token_to_id(word) for word in self.skipped_words}
-        return [i for word, i in found.items() if i is not None and not tokenizer.is_unknown(i)]
+        ids = {word: tokenizer.token_to_id(word) for word in self.skipped_words}
+        return [i for word, i in ids.items() if i is not None and not tokenizer.is_unknown(i)]
 
     def expansion_id(self, tokenizer: Any) -> int:
         """Return the id of the token that is added to queries. Raises InputError if the vocabulary lacks it."""
         assert self.expansion is not None
         if not self.expansion.token:
             return tokenizer.mask_id
-        found = tokenizer.token_to_id(self.expansion.token)
-        if found is None:
+        token_id = tokenizer.token_to_id(self.expansion.token)
+        if token_id is None:
             raise InputError(f"query_expansion: expected a token of the vocabulary, found {self.expansion.token!r}")
-        return found
+        return token_id

@@ -70,7 +70,7 @@ def slots(
         has_experts: for each layer, whether it is in the stack of layers with experts; () = none.
         heads: number of attention heads.
     """
-    numbers = {kind: [i for i, found in enumerate(has_experts) if found == kind] for kind in (False, True)}
+    numbers = {kind: [i for i, layer_kind in enumerate(has_experts) if layer_kind == kind] for kind in (False, True)}
     head = head if "token_weights/kernel" not in shapes else ""  # token weights replace the masked-LM head
     weights = dense(TOKEN_WEIGHTS, "token_weights")
     gliner = gliner_files.gliner_entries(shapes) if any(path.startswith("gliner/") for path in shapes) else ()

@@ -72,16 +72,16 @@ def match(model: Bert, tensors: Tensors, fresh_head: bool, where: storage.Path) 
     names = names_of(model)
     tensors = tensors | {original: tensors[name] for name, original in untied_biases(model) if name in tensors}
     missing: dict[str, str] = {}
-    found = []
+    present = []
     for slot in slots_of(model):
         if slot.name in tensors:
-            found.append(slot)
+            present.append(slot)
         elif slot.path in _COMPUTED or (fresh_head and not slot.path.startswith(("embeddings/", "encoder/"))):
             missing[slot.name] = slot.path
         else:
             some = next(iter(tensors), "nothing")
             raise InputError(f"{where}: expected a tensor {slot.name!r}, found none (found, for example, {some!r})")
-    parts = by_tensor(found)
+    parts = by_tensor(present)
     used = set(parts)
     for name, values in buffers_of(model):
         if name in tensors:

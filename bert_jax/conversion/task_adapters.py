@@ -188,9 +188,9 @@ def find_adapters(hf: dict[str, Any], directory: storage.Path, where: storage.Pa
 
 def _folders(directory: storage.Path) -> dict[str, storage.Path]:
     """Return task -> folder of its adapter; the folder of the task `retrieval.query` is `retrieval_query`."""
-    found = {}
+    folders = {}
     for folder in sorted(directory.iterdir(), key=str):
         if folder.is_dir() and is_adapter(folder):
             name = re.sub(r"^retrieval_", "retrieval.", folder.name)
-            found["text-matching" if name == "text_matching" else name] = folder
-    return found
+            folders["text-matching" if name == "text_matching" else name] = folder
+    return folders

@@ -23,8 +23,8 @@ def read_activation(path: Any, where: object, *more: str) -> str:
         InputError: the activation is not known or not allowed.
     """
     name = path.rsplit(".", 1)[-1] if isinstance(path, str) and path.startswith("torch.") else ""
-    found = TORCH_ACTIVATIONS.get(name, "")
-    if not found or (found == "softmax" and "softmax" not in more):
+    activation = TORCH_ACTIVATIONS.get(name, "")
+    if not activation or (activation == "softmax" and "softmax" not in more):
         known = ", ".join(name for name in TORCH_ACTIVATIONS if name != "Softmax" or more)
         raise InputError(f"{where}: activation: expected a class of torch.nn ({known}), found {path!r}")
-    return found
+    return activation

@@ -51,10 +51,10 @@ def check_outputs(run: Runner, source: SourceModel, dtype: str, where: str) -> D
     outputs = signature_of(source.config, source.head).outputs
     for inputs in batches:
         expected = jax.device_get(expected_of(bert, source.params, inputs))
-        found = _run(run, inputs, where)
+        results = _run(run, inputs, where)
         for name, ours in expected.items():
             is_token = inputs["attention_mask"] if "sequence_length" in outputs[name] else None
-            worst = Difference(*map(max, worst, _difference(found, name, ours, where, is_token)))
+            worst = Difference(*map(max, worst, _difference(results, name, ours, where, is_token)))
     size = worst.largest if dtype == "float32" else worst.relative
     if not size <= LIMITS[dtype]:
         raise InputError(f"{where}: expected outputs within {LIMITS[dtype]:g} of bert_jax's for {dtype}, found a "

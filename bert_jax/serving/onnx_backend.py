@@ -50,7 +50,7 @@ class OnnxBackend:
         brief_tokens: int | None = None,
     ):
         self._session, self._task, self._output, self._pooling, self._pad_id = session, task, output, pooling, pad_id
-        self._names = {found.name for found in session.get_inputs()}
+        self._names = {node.name for node in session.get_inputs()}
         self.shapes, self.batch_invariant, self.brief_tokens = shapes, batch_invariant, brief_tokens
 
     def warm(self, shape: Shape) -> None:
@@ -114,7 +114,7 @@ def open_onnx_model(
     layout = sentence_transformers.read_layout(root)
     settings = layout.settings if layout is not None else NO_SETTINGS
     session = open_onnx_session(root / file, "--backend onnxruntime")
-    outputs = {found.name: list(found.shape) for found in session.get_outputs()}
+    outputs = {node.name: list(node.shape) for node in session.get_outputs()}
     task = task or _task_of(outputs, config, f"{root / file}")
     output, pooling = "logits", ""
     if task is ServedTask.EMBED:

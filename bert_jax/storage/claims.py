@@ -187,11 +187,11 @@ class _Lease(Claim):
         deadline = time.monotonic() + STALE_SECONDS
         while time.monotonic() < deadline:
             time.sleep(BEAT_SECONDS / 5)
-            now, found = self._highest()
-            if found is None or (now == number and found.has_ended()):
+            now, current = self._highest()
+            if current is None or (now == number and current.has_ended()):
                 return
-            if now != number or found != holder:
-                self._refuse(found)
+            if now != number or current != holder:
+                self._refuse(current)
 
     def _refuse(self, holder: _Owner | None) -> None:
         raise InputError(f"{self._busy} ({holder})" if holder else self._busy)

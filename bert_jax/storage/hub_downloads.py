@@ -70,8 +70,8 @@ def _snapshot(hub_name: str) -> str:
     import huggingface_hub
 
     try:  # a single request, as `snapshot_download` would retry listing the files for 24 s
-        found = huggingface_hub.HfApi().model_info(hub_name, timeout=_SECONDS)
-        files = [file.rfilename for file in found.siblings or ()]
+        info = huggingface_hub.HfApi().model_info(hub_name, timeout=_SECONDS)
+        files = [file.rfilename for file in info.siblings or ()]
     except Exception as error:  # errors of several libraries
         try:
             return huggingface_hub.snapshot_download(hub_name, allow_patterns=_SETTINGS, local_files_only=True)

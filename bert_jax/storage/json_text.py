@@ -45,12 +45,12 @@ def parse_json(text: str, where: object = "JSON", surrogates: bool = False, uniq
 
 
 def _object(where: object, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    content = dict(pairs)
+    if len(content) != len(pairs):
         names = [name for name, _ in pairs]
         twice = collections.Counter(names).most_common(1)[0][0]
         raise InputError(f"{where}: expected each key once, found {printable(repr(twice), 80)} twice")
-    return found
+    return content
 
 
 def read_json(path: PathLike, unique_keys: bool = False) -> dict[str, Any]:

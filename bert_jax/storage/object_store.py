@@ -151,8 +151,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _one_line(text: str) -> str:
-    if found := re.search(r'"message": *("(?:[^"\\]|\\.)*")', text):
-        text = json.loads(found[1])
+    if message := re.search(r'"message": *("(?:[^"\\]|\\.)*")', text):
+        text = json.loads(message[1])
     return " ".join(text.split())[:300]
 
 
@@ -178,10 +178,10 @@ def _check_bucket(bucket: str) -> None:
         return store.exists(name)
 
     try:
-        found = attempt(bucket, look)
+        exists = attempt(bucket, look)
     except FileNotFoundError:
-        found = False
+        exists = False
     except PermissionError:
         return  # listing is not allowed, but reading named objects may be
-    if not found:
+    if not exists:
         raise FileNotFoundError(errno.ENOENT, "no such bucket", bucket)

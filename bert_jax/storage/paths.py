@@ -106,17 +106,17 @@ class Path(PosixGPath):
     def files_below(self) -> list[Self]:
         """Return all files in the directory and its subdirectories, sorted."""
         if not self.is_remote:
-            found = sorted(os.path.join(folder, name) for folder, _, names in os.walk(self) for name in names)
-            return [type(self)(path) for path in found]
+            files = sorted(os.path.join(folder, name) for folder, _, names in os.walk(self) for name in names)
+            return [type(self)(path) for path in files]
         return [type(self)(url) for url in object_directories.urls_below(self.url) if not url.endswith("/")]
 
     def sizes_below(self) -> dict[str, int]:
         """Return the size in bytes of all files in the directory and its subdirectories, by relative name."""
         if not self.is_remote:
             return {str(file.relative_to(self)): file.size() for file in self.files_below()}
-        found = object_store.attempt(self.url, lambda store: store.find(self.url, detail=True))
+        objects = object_store.attempt(self.url, lambda store: store.find(self.url, detail=True))
         own = self.url.partition("://")[2].rstrip("/") + "/"
-        return {name.removeprefix(own): int(info["size"]) for name, info in found.items() if not name.endswith("/")}
+        return {name.removeprefix(own): int(info["size"]) for name, info in objects.items() if not name.endswith("/")}
 
     def glob(self, pattern: str) -> Iterator[Self]:
         pattern = f"{glob.escape(self.url)}/{pattern}"

@@ -19,8 +19,8 @@ def matching_files(pattern: str) -> list[Path]:
     if not path.is_remote:
         return sorted((Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)), key=str)
     scheme = pattern.partition("://")[0]
-    found = object_store.attempt(pattern, lambda store: store.glob(pattern, detail=True))
-    return [Path(f"{scheme}://{name}") for name, info in sorted(found.items()) if info["type"] == "file"]
+    objects = object_store.attempt(pattern, lambda store: store.glob(pattern, detail=True))
+    return [Path(f"{scheme}://{name}") for name, info in sorted(objects.items()) if info["type"] == "file"]
 
 
 def find_files(path: str) -> list[Path]:

@@ -10,12 +10,12 @@ def existing(path: PathLike) -> Path:
     """Return the path of a file. Raises InputError when it is missing, a directory, a pipe or a device."""
     if hasattr(path, "content"):  # accept a `MemoryFile`
         return cast(Path, path)
-    found = Path(path)
-    if found.is_file():  # one request for an object
-        return found
-    if not found.exists():
+    file = Path(path)
+    if file.is_file():  # one request for an object
+        return file
+    if not file.exists():
         raise InputError(f"{path}: no such file")
-    if found.is_dir():
+    if file.is_dir():
         raise InputError(f"{path}: expected a file, found a directory")
     raise InputError(f"{path}: expected a file, found a pipe or a device; write its content to a file first")
 

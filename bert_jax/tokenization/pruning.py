@@ -234,8 +234,8 @@ def _kept_of_sentencepiece(tokenizer: SentencePieceTokenizer, used: set[int]) ->
         merged_id = ids.get("".join(pair))
         return None if merged_id is None else (-scores[merged_id], "".join(pair))
 
-    made = [_merged_from(tokenizer.pieces[i], rule) for i in kept if tokenizer.pieces[i] in ids]
-    return sorted(kept | {ids[piece] for pieces in made for piece in pieces if piece in ids})
+    merged = [_merged_from(tokenizer.pieces[i], rule) for i in kept if tokenizer.pieces[i] in ids]
+    return sorted(kept | {ids[piece] for pieces in merged for piece in pieces if piece in ids})
 
 
 def _smaller_sentencepiece(tokenizer: SentencePieceTokenizer, kept: list[int]) -> SentencePieceTokenizer:

@@ -273,12 +273,12 @@ class Checkpoints:
                 except InputError as error:
                     log.warning("the metric of checkpoint %s is damaged (%s)", folder.name, error)
                     path.parent.rename(folder / "unreadable-metrics")
-            for found in ocp.path.step.standard_name_format().find_all(os.fspath(self.directory)):
+            for saved in ocp.path.step.standard_name_format().find_all(os.fspath(self.directory)):
                 try:
-                    _ = found.commit_timestamp
+                    _ = saved.commit_timestamp
                 except Exception as error:  # reading a damaged file may raise any error
-                    log.warning("%s of checkpoint %d is damaged (%s)", _NOTES, found.step, _first_line(error))
-                    step = self.directory / str(found.step)
+                    log.warning("%s of checkpoint %d is damaged (%s)", _NOTES, saved.step, _first_line(error))
+                    step = self.directory / str(saved.step)
                     (step / _NOTES).rename(step / f"unreadable{_NOTES}")
         ocp.utils.sync_global_processes("bert_jax:unreadable_notes")
 
@@ -317,20 +317,20 @@ class Checkpoints:
                     partial.rmtree(missing_ok=True)
 
     def _check_shapes(self, where: storage.Path, like: State, metadata: Any) -> None:
-        found = {_key(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(metadata["state"])}
+        shapes = {_key(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(metadata["state"])}
         for path, leaf in jax.tree_util.tree_leaves_with_path(like):
             name = _key(path)
-            if name not in found:
+            if name not in shapes:
                 raise InputError(
                     f"{where}: expected {name} {leaf.shape}, found no such array: the checkpoint is of another model"
                 )
-            if (shape := tuple(found.pop(name))) != tuple(leaf.shape):
+            if (shape := tuple(shapes.pop(name))) != tuple(leaf.shape):
                 raise InputError(
                     f"{where}: expected {name} of shape {leaf.shape}, found {shape}: the checkpoint is of another model"
                 )
-        if found:
+        if shapes:
             raise InputError(
-                f"{where}: expected only arrays of this model, found also {next(iter(found))}: the checkpoint is "
+                f"{where}: expected only arrays of this model, found also {next(iter(shapes))}: the checkpoint is "
                 "of another model"
             )
 

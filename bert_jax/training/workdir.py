@@ -291,12 +291,12 @@ class Workdir:
             places["prepared"] = "data.mixture"
         places["weights"] = recipe.init_from
         places |= {"classes": places["train"], "vocabulary": recipe.tokenizer or recipe.init_from or places["prepared"]}
-        found = resuming.data_differences(record.data, data, places)
-        if "dev" in found and not recipe.best_metric and not is_finished:
-            log.warning("%s; evaluations from here on cannot be compared with those before", found.pop("dev"))
-        if found:
+        differences = resuming.data_differences(record.data, data, places)
+        if "dev" in differences and not recipe.best_metric and not is_finished:
+            log.warning("%s; evaluations from here on cannot be compared with those before", differences.pop("dev"))
+        if differences:
             raise InputError(
-                f"{self.path}: the data are not those that the run began with: {'; '.join(found.values())}; "
+                f"{self.path}: the data are not those that the run began with: {'; '.join(differences.values())}; "
                 "use those, or another --workdir"
             )
 

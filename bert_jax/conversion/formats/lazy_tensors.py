@@ -78,7 +78,7 @@ def parse_header(text: bytes, what: str) -> dict[str, Any]:
     if sum(text.count(mark) for mark in (b"{", b"[", b":", b",")) > _MARKS_A_TENSOR * MOST_TENSORS:
         raise InputError(f"expected {what} with at most {MOST_TENSORS} tensors, found more")
     try:
-        found = json.loads(text.decode(), object_pairs_hook=_without_repetition)
+        content = json.loads(text.decode(), object_pairs_hook=_without_repetition)
     except RecursionError:
         raise InputError(f"expected {what}, found values that are nested too deeply") from None
     except ValueError as error:
@@ -86,17 +86,17 @@ def parse_header(text: bytes, what: str) -> dict[str, Any]:
             raise
         reason = " ".join(str(error).split())[:100]
         raise InputError(f"expected {what} in JSON, found: {reason}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"expected {what}, a JSON object, found {type(found).__name__}")
-    return found
+    if not isinstance(content, dict):
+        raise InputError(f"expected {what}, a JSON object, found {type(content).__name__}")
+    return content
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    content = dict(pairs)
+    if len(content) != len(pairs):
         twice = collections.Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise InputError(f"expected each name once, found {twice[:80]!r} twice")
-    return found
+    return content
 
 
 def checked_name(name: str) -> str:

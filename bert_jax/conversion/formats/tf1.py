@@ -118,7 +118,7 @@ def _is_ignored(name: str, entry: _Entry, entries: dict[str, _Entry]) -> bool:
 
 def _table(file: storage.OpenFile) -> tuple[int, dict[str, _Entry]]:
     """Read the table; return the number of shards, and the entries by name."""
-    shards, found = None, {}
+    shards, entries = None, {}
     for key, value in sstables.entries(file):
         if key == b"":
             shards = _shards(value)
@@ -127,17 +127,17 @@ def _table(file: storage.OpenFile) -> tuple[int, dict[str, _Entry]]:
                 name = lazy_tensors.checked_name(key.decode())
             except UnicodeDecodeError:
                 raise InputError(f"expected names in UTF-8, found {key[:80]!r}") from None
-            found[name] = _entry(name, value)
-        if len(found) > lazy_tensors.MOST_TENSORS:
+            entries[name] = _entry(name, value)
+        if len(entries) > lazy_tensors.MOST_TENSORS:
             raise InputError(f"expected at most {lazy_tensors.MOST_TENSORS} variables, found more")
     if shards is None:
         raise InputError("expected the index of a TensorFlow checkpoint, found one without its header")
-    if _OBJECT_GRAPH in found:
+    if _OBJECT_GRAPH in entries:
         raise InputError(
             "expected a name-based checkpoint, found an object-based one (tf.train.Checkpoint or Keras); "
             "save the model's variables with tf.compat.v1.train.Saver()"
         )
-    return shards, found
+    return shards, entries
 
 
 def _shards(header: bytes) -> int:

@@ -26,15 +26,15 @@ def index_of(directory: storage.Path) -> storage.Path | None:
     Raises:
         InputError: there are several checkpoints, and the file `checkpoint` names none of them.
     """
-    found = tf1_indices(directory)
+    indices = tf1_indices(directory)
     latest = _latest(directory / "checkpoint")
-    named = [path for path in found if path.name == f"{latest}.index"]
-    if len(found) > 1 and not named:
-        names = ", ".join(path.name for path in found[:5])
+    named = [path for path in indices if path.name == f"{latest}.index"]
+    if len(indices) > 1 and not named:
+        names = ", ".join(path.name for path in indices[:5])
         raise InputError(
             f"{directory}: expected one TensorFlow checkpoint, or a file `checkpoint` that names one, found {names}"
         )
-    return next(iter(named or found), None)
+    return next(iter(named or indices), None)
 
 
 def old_checkpoint(directory: storage.Path) -> storage.Path | None:

@@ -195,10 +195,10 @@ def _reader(
         if not count:
             return np.zeros(tensor.shape, dtype)
         if extent.crc is not None and storage.key not in whole:
-            found = 0
+            crc = 0
             for chunk in file.chunks(extent.start, extent.size):
-                found = zlib.crc32(chunk, found)
-            if found != extent.crc:
+                crc = zlib.crc32(chunk, crc)
+            if crc != extent.crc:
                 raise InputError(
                     f"{file.path}: storage {storage.key!r} does not match its recorded CRC-32; the file is damaged"
                 )
@@ -234,9 +234,9 @@ class _Directory(io.BufferedIOBase):
         count = left if count is None or count < 0 else min(count, left)
         if count > longest_in(self._file.size):
             raise InputError(f"expected a shorter list of members in the archive, found {count} bytes")
-        found = self._file.read(self._position, count)
+        data = self._file.read(self._position, count)
         self._position += count
-        return found
+        return data
 
 
 def _open_zip(file: storage.OpenFile) -> tuple[Any, dict[str, _Extent]]:

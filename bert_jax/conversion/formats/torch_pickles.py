@@ -213,14 +213,14 @@ class _Nesting:
             taken = taken[: taken.index(pickletools.markobject)]
         for _ in taken:
             inside = max(inside, (self._stack.pop() if self._stack else 0) or 0)
-        made = 0
+        nested = 0
         if opcode.name in ("BINGET", "LONG_BINGET"):
-            made = self._memo.get(int(argument), 0)
+            nested = self._memo.get(int(argument), 0)
         elif opcode.name.startswith("TUPLE"):
-            made = inside + 1
-        if made > _DEEPEST:
+            nested = inside + 1
+        if nested > _DEEPEST:
             raise InputError(f"refused: the pickle nests more than {_DEEPEST} tuples, which no state dict needs")
-        self._stack += [None if kind is pickletools.markobject else made for kind in opcode.stack_after]
+        self._stack += [None if kind is pickletools.markobject else nested for kind in opcode.stack_after]
 
 
 class Unpickler(pickle.Unpickler):

@@ -85,9 +85,9 @@ class TrainSource:
 
     def with_values(self, values: Callable[[int], Mapping[str, float]]) -> Self:
         """Return this source with further float32 arrays `[B]` in each batch, filled with the values for the step."""
-        found = copy.copy(self)
-        found._values = values
-        return found
+        changed = copy.copy(self)
+        changed._values = values
+        return changed
 
     @property
     def num_examples(self) -> int:

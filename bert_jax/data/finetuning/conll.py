@@ -103,8 +103,8 @@ def read_conll(
             raise InputError(f"{place(spec, shape.first)}: expected the ten columns of CoNLL-U, found {shape.width}")
 
         def sentence(block: _Block) -> Sentence:
-            found = _sentence(spec, block[0], shape, tagged)
-            return found._replace(source=tuple(block[1])) if keep_lines else found
+            parsed = _sentence(spec, block[0], shape, tagged)
+            return parsed._replace(source=tuple(block[1])) if keep_lines else parsed
 
         yield from bad.each(_with_last_lines(_blocks(spec, itertools.chain(head, lines), shape, keep_lines)), sentence)
 
@@ -138,11 +138,11 @@ def _until_a_word(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]
 
 def _shape(spec: str, head: Lines, word_column: str, tag_column: str, tagged: bool) -> _Shape | None:
     """Detect the layout of a file from its first lines; None when they have no words."""
-    found = [(number, line.strip("\r\n")) for number, line in head if not _is_between(line)]
-    if not found:
+    numbered = [(number, line.strip("\r\n")) for number, line in head if not _is_between(line)]
+    if not numbered:
         return None
     # Where all lines look like comments, they may be words.
-    first, line = found[-1] if not found[-1][1].startswith("#") else found[0]
+    first, line = numbered[-1] if not numbered[-1][1].startswith("#") else numbered[0]
     named_u = storage.without_compression(spec).lower().endswith(CONLL_U_FORMAT)
     fields = line.split("\t")
     where = place(spec, first)

@@ -70,13 +70,13 @@ def _labels(where: str, columns: Columns, label: str, count: int) -> list[float]
     if not columns.texts:
         return [number_of(where, label), *[0.0] * (count - 1)]
     try:
-        found = json.loads(label)
+        scores = json.loads(label)
     except ValueError:
-        found = None
-    if not isinstance(found, list) or len(found) != count:
+        scores = None
+    if not isinstance(scores, list) or len(scores) != count:
         message = f"{where}: expected a list of {count} numbers in {columns.label!r}, found {label}"
         raise InvalidRow(message, "a wrong number of labels")
-    return [number_of(where, str(value)) for value in found]
+    return [number_of(where, str(value)) for value in scores]
 
 
 def encode_ranked_passages(

@@ -22,10 +22,10 @@ def object_rows(rows: Iterable[tuple[int, str, Any]], columns: Columns, bad: Inv
     """
 
     def picked(row: tuple[int, str, Any]) -> tuple[int, dict[str, Any]]:
-        number, where, found = row
-        if not isinstance(found, Mapping):
-            raise InvalidRow(f"{where}: expected a JSON object, found {type(found).__name__}", "broken JSON")
-        return number, _values(where, found, columns)
+        number, where, record = row
+        if not isinstance(record, Mapping):
+            raise InvalidRow(f"{where}: expected a JSON object, found {type(record).__name__}", "broken JSON")
+        return number, _values(where, record, columns)
 
     return bad.each(rows, picked)
 
@@ -99,13 +99,13 @@ def memory_rows(table: Any, columns: Columns, bad: InvalidRows) -> _Numbered:
     name = table_name(table)
     if hasattr(table, "columns"):
         header = [str(column) for column in table.columns]
-        for wanted in columns.wanted:
-            if wanted not in header:
-                raise InputError(f"{name}: expected a column {wanted!r}{did_you_mean(wanted, header)}")
+        for column in columns.wanted:
+            if column not in header:
+                raise InputError(f"{name}: expected a column {column!r}{did_you_mean(column, header)}")
         needed = dict.fromkeys((*columns.wanted, *columns.kept(header)))
-        found = {str(column): table[column] for column in table.columns if str(column) in needed}
-        lists = [series.tolist() if hasattr(series, "tolist") else series.to_list() for series in found.values()]
-        rows: Iterable[Any] = (dict(zip(found, map(_plain, row), strict=True)) for row in zip(*lists, strict=True))
+        values = {str(column): table[column] for column in table.columns if str(column) in needed}
+        lists = [series.tolist() if hasattr(series, "tolist") else series.to_list() for series in values.values()]
+        rows: Iterable[Any] = (dict(zip(values, map(_plain, row), strict=True)) for row in zip(*lists, strict=True))
     else:
         rows = table
     return object_rows(numbered_objects(name, rows), columns, bad)

@@ -19,11 +19,11 @@ def held_out(classes: np.ndarray, share: float, seed: int) -> np.ndarray:
         bool `[n]`, whether each row is held out; depends on the arguments alone.
     """
     counts = np.bincount(classes)
-    wanted = share * counts
+    shares = share * counts
     most = np.maximum(counts - 1, 0)
-    taken = np.minimum(np.floor(wanted).astype(int), most)
+    taken = np.minimum(np.floor(shares).astype(int), most)
     wanting = int(np.floor(share * len(classes) + 0.5)) - taken.sum()
-    room = np.argsort(-(wanted - taken), kind="stable")
+    room = np.argsort(-(shares - taken), kind="stable")
     room = room[taken[room] < most[room]]
     taken[room[: max(wanting, 0)]] += 1
     order = np.random.default_rng(seed).permutation(len(classes))

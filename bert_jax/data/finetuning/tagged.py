@@ -110,12 +110,12 @@ class _TagNumbers:
 
 
 def _from_json(spec: str, columns: Columns, tagged: bool, bad: InvalidRows, by_numbers: bool) -> Iterator[Sentence]:
-    usual = columns.filled(TAGGED_COLUMNS)
-    other = usual if columns.label else dataclasses.replace(usual, label=_OTHER_LABEL)
+    defaults = columns.filled(TAGGED_COLUMNS)
+    other = defaults if columns.label else dataclasses.replace(defaults, label=_OTHER_LABEL)
 
     def sentence(found: tuple[int, str, dict[str, Any]]) -> Sentence:
         number, where, row = found
-        own = usual if usual.label in row or other.label not in row else other
+        own = defaults if defaults.label in row or other.label not in row else other
         for name in (own.text, own.label)[: 1 + tagged]:
             if name not in row:
                 raise InvalidRow(f"{where}: expected a field {name!r}{did_you_mean(name, row)}", "a missing field")

@@ -135,10 +135,10 @@ def attention_in_blocks(
             )
         return plain_attention(x, key, value, bias if masked is None else bias + masked, bits, rate, compute)[0]
 
-    apart = query.reshape(batch, heads, blocks, _BLOCK, size).transpose(2, 0, 1, 3, 4)
+    query_blocks = query.reshape(batch, heads, blocks, _BLOCK, size).transpose(2, 0, 1, 3, 4)
     attend = jax.checkpoint(attend, prevent_cse=False)
-    found = jax.lax.map(lambda block: attend(*block), (_BLOCK * jnp.arange(blocks), apart))
-    return found.transpose(1, 2, 0, 3, 4).reshape(batch, heads, length, size)
+    attended = jax.lax.map(lambda block: attend(*block), (_BLOCK * jnp.arange(blocks), query_blocks))
+    return attended.transpose(1, 2, 0, 3, 4).reshape(batch, heads, length, size)
 
 
 def _of_keys(key: jax.Array, laid_out: jax.Array, compute: Compute) -> jax.Array:
