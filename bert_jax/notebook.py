@@ -98,7 +98,7 @@ def _missing(extras: tuple[str, ...], device: str) -> list[Requirement]:
 
 
 def _requirements(package: str, extras: tuple[str, ...]) -> list[Requirement]:
-    """Return the requirements of an installed package and of the given extras of it."""
+    """Return the requirements of an installed package, including those of the given extras."""
     requirements = [Requirement(line) for line in importlib.metadata.requires(package) or []]
     environments = [{"extra": extra} for extra in ("", *extras)]
     return [each for each in requirements if not each.marker or any(map(each.marker.evaluate, environments))]

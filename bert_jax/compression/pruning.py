@@ -234,7 +234,7 @@ def without_unused_pieces(model: PrunedModel, loaded: Loaded, corpora: Sequence[
 
 
 def open_for_pruning(model_dir: storage.PathLike) -> tuple[PrunedModel, Loaded]:
-    """Open a model directory with the head that it was saved with. Raises InputError as `load_pretrained`."""
+    """Open a model directory with its saved head. Raises InputError as `load_pretrained` does."""
     loaded = load_pretrained(model_dir)
     tokenizer = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
     return PrunedModel(loaded.config, loaded.head, loaded.params, tokenizer), loaded

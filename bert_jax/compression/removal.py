@@ -121,7 +121,7 @@ def keep_layers(config: BertConfig, params: Params, layers: Sequence[int]) -> tu
 
 
 def _with_contacts(config: BertConfig, params: Params, keep: Callable[[np.ndarray], np.ndarray]) -> Params:
-    """Return the contact head with the weights that `keep` selects from those of all attention maps, `[L, N]`."""
+    """Return the contact head with the weights that `keep` selects from `[L, N]`, one for each attention map."""
     dense = params["contact_head"]["dense"]
     rows = np.asarray(dense["kernel"]).reshape(config.num_hidden_layers, config.num_attention_heads)
     return {"contact_head": {"dense": dense | {"kernel": keep(rows).reshape(-1, 1)}}}

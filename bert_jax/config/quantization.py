@@ -129,7 +129,7 @@ class Quantization:
         if not isinstance(value, dict) or value.get("library") != _LIBRARY:
             library = value.get("quant_method", value.get("library", value)) if isinstance(value, dict) else value
             raise InputError(
-                f"quantization_config: expected one by `bert-jax quantize` (library {_LIBRARY!r}), found "
+                f"quantization_config: expected one written by `bert-jax quantize` (library {_LIBRARY!r}), found "
                 f"{printable(repr(library), _MOST_SHOWN)}: quantized weights of other libraries are not supported"
             )
         known = {"library", "mode", "modules_to_not_convert", "group_size"}

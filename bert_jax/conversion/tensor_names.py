@@ -70,7 +70,7 @@ def canonical_names(tensors: Tensors, names: Names, where: storage.Path) -> Tens
         if new in renamed:
             raise InputError(f"{where}: expected tensor {new!r} once, found it under two names")
         renamed[new] = tensor
-    for name, original in names.tied:  # some files have only the second name
+    for name, original in names.tied:  # some files have a tied tensor only under its second name
         if name in renamed and original not in renamed:
             renamed[original] = renamed[name]
     return renamed

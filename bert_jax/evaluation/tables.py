@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TableEvaluator(Evaluator):
-    """Evaluate a model of texts, or of pairs of texts, in a table.
+    """Evaluate a model of texts, or of pairs of texts, on the rows of a table.
 
     A subclass defines its labels, scores and answers. `predict` writes for each row the columns that are copied
     from the data, the texts (only to JSON lines), and the answer.

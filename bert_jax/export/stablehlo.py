@@ -62,7 +62,7 @@ def stablehlo_program(
         The program: a function of the weights and the int32 inputs of `signature_of` in their order, which returns a
         dict of its float32 outputs.
     """
-    # On all platforms, a float32 program runs as the backend xla does on CPUs, a bfloat16 program as on accelerators.
+    # One program serves all platforms: traced as for CPUs in float32, and as for accelerators in bfloat16.
     platform = "cpu" if dtype == "float32" else "tpu"
     bert = Bert(config, head, Compute(dtype=dtype, attention="xla", platform=platform))
     shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2018, arXiv:1810.04805), and entries of tensor names that other families share."""
+"""BERT (Devlin et al. 2018, arXiv:1810.04805), and the mapping of its tensor names, which other families reuse."""
 
 import dataclasses
 

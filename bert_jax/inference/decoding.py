@@ -166,7 +166,7 @@ class _Beams(NamedTuple):
     texts: jax.Array  # [B, K, max_length], the best complete texts
     text_scores: jax.Array  # [B, K], scores of complete texts with the length penalty
     is_text: jax.Array  # bool [B, K], False where there are fewer than K complete texts
-    improvable: jax.Array  # bool [B, 1], whether a beam may become a better text
+    improvable: jax.Array  # bool [B, 1], whether a beam may still become one of the K best texts
     has_beams: jax.Array  # bool, whether any beam can be continued
     cache: Any
 

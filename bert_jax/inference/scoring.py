@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 
-# Prefixes that turn the name of the matching class into that of the other one, and pairs of names, the match first.
+# To tell which of two classes means `match`: prefixes that negate its name, and pairs of (match, other) names.
 _NEGATIONS = ("not", "non", "no", "un", "ir", "in", "im", "dis")
 _OPPOSITES = {("yes", "no"), ("true", "false"), ("positive", "negative"), ("pos", "neg"), ("1", "0"), ("good", "bad"),
               ("entailment", "contradiction"), ("same", "different"), ("match", "mismatch")}  # fmt: skip

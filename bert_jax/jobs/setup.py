@@ -35,7 +35,7 @@ def pretrained(recipe: Recipe, head: str) -> "Loaded | None":
     distilled = distillation_of(recipe)
     if distilled and distilled.student_layers:
         if recipe.init_from:
-            raise InputError("config.distillation.student_layers: expected () with init_from, found both")
+            raise InputError("config.distillation.student_layers: expected none with init_from, found both")
         from bert_jax.jobs.distillation.teachers import student_from_layers
 
         return student_from_layers(distilled, head)

@@ -41,7 +41,7 @@ def _by_number(labels: Any) -> tuple[str, ...] | None:
     if labels is None or labels == {}:
         return None
     if not isinstance(labels, Mapping):
-        raise InputError(f"id2label: expected an object of numbers and names, found {_shown(labels)}")
+        raise InputError(f"id2label: expected an object that maps class numbers to names, found {_shown(labels)}")
     if len(labels) > MOST_CLASSES:
         raise InputError(f"id2label: expected at most {MOST_CLASSES} classes, found {len(labels)}")
     names: dict[int, str] = {}

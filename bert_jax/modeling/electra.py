@@ -18,7 +18,7 @@ from bert_jax.modeling.models import Bert
 from bert_jax.modeling.spec import Params
 
 # How generator and discriminator share their embeddings. `es`: one table that both losses train. `gdes`: the
-# discriminator adds a difference of its own to the generator's table. `none`: not at all.
+# discriminator adds a difference of its own to the generator's table. `none`: each has its own table.
 EMBEDDING_SHARINGS = ("es", "gdes", "none")
 
 

@@ -31,7 +31,7 @@ class FeedForward(nnx.Module):
         self.layer_norm = LayerNorm(config, size, epsilon)
 
     def add_projections(self, make_up: Callable[[], Dense]) -> None:
-        """Create the further projections of a subclass, to the width `F`."""
+        """Create the projections that a subclass adds beside `up`, to the width `F`; none here."""
 
     def inner(self, x: jax.Array, compute: Compute) -> jax.Array:
         """Return the input of `down`: `[B, S, D] -> [B, S, F]`, where F is `intermediate_size`."""

@@ -107,11 +107,11 @@ def _in_parts(compute: Compute, x: Any, labels: Any, words: Any, table: Any, bia
 
 
 def _sample(logits: jax.Array, words: jax.Array) -> jax.Array:
-    """Sample from softmax(logits [..., V]) by random words `[..., 2]`: take the greatest logit plus Gumbel noise.
+    """Sample token ids from softmax(logits [..., V]): the argmax of logits plus Gumbel noise from uint32 `words`.
 
     Gumbel 1954; Maddison et al. 2014 (arXiv:1411.0030), section 2.
     """
-    # Large noise comes from uniform numbers near 0, where float32 is dense, so that its logarithm is accurate.
+    # Large noise comes from uniform numbers near 0 (not 1): float32 is dense there, so the noise is accurate.
     uniform = (spread(words, logits.shape[-1]).astype(jnp.float32) + 0.5) * jnp.float32(2**-32)
     noisy = logits - jnp.log(-jnp.log1p(-uniform))
     token = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)

@@ -70,7 +70,7 @@ class Bert(ModelSpec):
     def embed_hidden_state(
         self, params: Params, hidden_state: jax.Array, attention_mask: jax.Array | None = None
     ) -> jax.Array:
-        """Return the sentence embeddings of a model that ends with an earlier layer.
+        """Return the sentence embeddings that the model would have if it ended at an earlier layer.
 
         Args:
             params: the canonical tree of head `sentence_embedding`.

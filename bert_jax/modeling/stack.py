@@ -19,7 +19,7 @@ from bert_jax.modeling.positions import Positions
 
 ArrayTree = Any  # a pytree of arrays
 Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of `jax.lax.scan`: one layer
-# (number of layers, constructor of their last block if not `FeedForward`) -> the layers, stacked
+# from the number of layers, and the constructor of their last block if not `FeedForward`, to stacked layers
 MakeLayers = Callable[..., nnx.Module]
 
 

@@ -27,7 +27,7 @@ from bert_jax.reports.page import (
 # Row number -> the row's line number, and its texts by column name.
 RowTexts = Callable[[int], tuple[int, Mapping[str, str]]]
 _CLASSES = 300  # maximum number of classes in the table of classes; with more, the ones with the lowest F1 are shown
-_MATRIX = 20  # maximum number of classes in a confusion matrix of numbers
+_MATRIX = 20  # maximum number of classes in a confusion matrix that is shown as a table
 _HEAT = 300  # maximum number of classes in a confusion matrix as a figure
 _CONFUSIONS = 30  # number of pairs of classes that are listed if the matrix would be too large
 _NAME = 60  # maximum number of characters shown of a class name

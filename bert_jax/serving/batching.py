@@ -183,7 +183,7 @@ class Queue:
 
     @property
     def has_long(self) -> bool:
-        """Return whether rows of long requests wait."""
+        """Return whether any rows of long requests are waiting."""
         return self.tokens > self._levels[0]
 
     def take(self, now: float, brief: bool = False) -> RowBatch | None:

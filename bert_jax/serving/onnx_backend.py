@@ -54,7 +54,7 @@ class OnnxBackend:
         self.shapes, self.batch_invariant, self.brief_tokens = shapes, batch_invariant, brief_tokens
 
     def warm(self, shape: Shape) -> None:
-        """Run the session once, for the first shape only, since it compiles nothing for a shape."""
+        """Run the session once, for the first shape only: onnxruntime compiles nothing for a shape."""
         if shape == self.shapes[0]:
             self._run([blank_row(shape.length)], shape.length)
 

@@ -33,7 +33,7 @@ def read_authority(text: str) -> tuple[str, int | None] | None:
 
 
 def normalized_host(host: str) -> str | None:
-    """Return a host in lower case without a trailing dot, and an address in its shortest form; None = malformed."""
+    """Return a host in lower case without a trailing dot, an IPv6 address in its shortest form; None = malformed."""
     host = host.lower().removesuffix(".")
     if ":" not in host:
         return host or None

@@ -37,7 +37,7 @@ def remove_tree(url: str, missing_ok: bool) -> None:
         with contextlib.suppress(FileNotFoundError):  # earlier requests removed all, but their responses were lost
             object_store.attempt(url, operator.methodcaller("rm", plain))
         urls = urls_below(url)
-    raise OSError(errno.ENOTEMPTY, "another process adds objects while they are being removed", url)
+    raise OSError(errno.ENOTEMPTY, "another process keeps adding objects while the directory is being removed", url)
 
 
 def move(urls: Sequence[str], source: str, target: str) -> None:

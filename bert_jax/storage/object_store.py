@@ -34,7 +34,7 @@ def filesystem(url: str) -> Any:
     scheme = url.partition("://")[0]
     try:
         if scheme == "gs":
-            # The class that gcsfs exports would call a gRPC service to find out the type of each bucket.
+            # Not gcsfs.GCSFileSystem: it would call a gRPC service to find out the type of each bucket.
             from gcsfs.core import GCSFileSystem
 
             return GCSFileSystem(use_listings_cache=False, consistency="md5", **_connection())

@@ -231,7 +231,7 @@ def _specials_of(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> dict[s
         tokens += [token for token in (named, defaults_of_class.get(role)) if token]
         if tokens:
             special[role] = tokens[0]
-    for role, other in (("cls", "bos"), ("sep", "eos")):  # Llama's tokenizers have no other names for them
+    for role, other in (("cls", "bos"), ("sep", "eos")):  # Llama's tokenizers define only bos and eos
         token = named_special(other, files.settings)
         if role not in special and token and backend.token_to_id(token) is not None:
             special[role] = token

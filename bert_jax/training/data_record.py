@@ -26,5 +26,5 @@ def is_recipe(content: Any) -> bool:
 
 
 def is_data_record(content: Any) -> bool:
-    """Return whether the content of a `data.json` can be a data record that a run has written."""
+    """Return whether the content of a `data.json` looks like the data record of a run."""
     return isinstance(content, dict) and type(content.get("num_steps")) is int and isinstance(content.get("data"), dict)

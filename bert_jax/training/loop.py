@@ -121,7 +121,7 @@ def _stoppable_steps(
         try:
             yield from _steps(recipe, workdir, progress, results, stop)
         except Exception as error:
-            # Third-party code may replace the exception that a signal raised in it by another one.
+            # Third-party code in which a signal arrived may raise another exception in place of ours.
             if stop.number is None or isinstance(error, (InputError, OSError)):
                 raise
             raise stop.exception() from error

@@ -252,7 +252,10 @@ def test_errors_are_one_line(encoder, quantized, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"quant_method": "gptq", "bits": 4}, "expected one by `bert-jax quantize` (library 'bert_jax'), found 'gptq'"),
+        (
+            {"quant_method": "gptq", "bits": 4},
+            "expected one written by `bert-jax quantize` (library 'bert_jax'), found 'gptq'",
+        ),
         ("int8", "found 'int8'"),
         ({"library": "bert_jax", "mode": "int7"}, "quantization mode 'int7' is not known"),
         ({"library": "bert_jax", "mode": "int8", "bits": 3}, "'bits' is not known"),

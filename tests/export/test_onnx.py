@@ -101,9 +101,7 @@ def test_heads_of_big_bird(head):
 
 def test_block_sparse_attention_is_refused():
     bert, params = small_model("big_bird", max_position_embeddings=24, block_size=4, num_random_blocks=0)
-    with pytest.raises(
-        InputError, match=r"expected original_full for a program of any length, .*; up to 20 tokens the two are"
-    ):
+    with pytest.raises(InputError, match=r"expected original_full to export a model for any .*; up to 20 tokens both"):
         onnx_models.onnx_model(bert.config, bert.head, params)
 
 

@@ -73,7 +73,7 @@ def test_any_value_of_any_key_is_read_or_refused_in_one_line(family, caplog):
         ({"pruned_heads": {"0": [1]}}, "pruned_heads: expected {} or .*found {'0'"),
         (
             {"quantization_config": {"bits": 4}},
-            "quantization_config: expected one by `bert-jax quantize` .* found {'bits': 4}",
+            "quantization_config: expected one written by `bert-jax quantize` .* found {'bits': 4}",
         ),
         ({"problem_type": "binary"}, "problem_type 'binary' is not known"),
     ],
@@ -120,7 +120,10 @@ def test_classes(content, expected):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"id2label": ["a", "b"]}, r"id2label: expected an object of numbers and names, found \['a', 'b'\]"),
+        (
+            {"id2label": ["a", "b"]},
+            r"id2label: expected an object that maps class numbers to names, found \['a', 'b'\]",
+        ),
         ({"id2label": {"1": "a", "2": "b"}}, "expected the numbers 0 to 1, found 2 but no 0"),
         ({"id2label": {"a": "0"}}, "expected the numbers 0, 1, ... as keys, found 'a'"),
         ({"id2label": {"0": "a", "00": "b"}}, "expected each number once, found 0 twice"),

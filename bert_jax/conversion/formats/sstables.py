@@ -88,7 +88,7 @@ def _block(file: storage.OpenFile, start: int, size: int) -> Iterator[tuple[byte
         added, position = varint(content, position)
         length, position = varint(content, position)
         if shared > len(key) or shared + added > _LONGEST_KEY or position + added + length > end:
-            raise InputError(f"expected entries within the block at {start} in the index, found one that exceeds it")
+            raise InputError(f"expected entries inside the block at {start} of the index, found a malformed one")
         key = key[:shared] + content[position : position + added]
         position += added
         yield key, content[position : position + length]

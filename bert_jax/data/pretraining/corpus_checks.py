@@ -24,7 +24,7 @@ _MOST_KEPT = 1_000_000  # distinct texts in memory
 
 @dataclasses.dataclass(frozen=True)
 class TextCounts:
-    """Counts of the text of some documents.
+    """Numbers of documents, paragraphs and tokens in a part of the corpus.
 
     Attributes:
         documents: documents with text.

@@ -57,7 +57,7 @@ class NearKeys:
         return np.stack([signature(document.texts) for document in documents])
 
     def sorted_rows(self, collected: Sequence[np.ndarray]) -> tuple[np.ndarray, Iterator[np.ndarray]]:
-        """Return the keys of all documents, in any order, and their rows sorted by the key, band by band."""
+        """Return all keys, unsorted, and for each band one row per document, sorted by key."""
         values = np.concatenate(collected)
         bands, length = bands_for(self.similarity)
         keys = np.stack([_band_keys(values, band, length) for band in range(bands)])

@@ -42,7 +42,7 @@ def onnx_model(config: BertConfig, head: str, params: Params, dtype: str = "floa
     signature, graph = signature_of(config, head), OnnxGraph(dtype)
     # A float16 model is traced as bfloat16 on an accelerator: the steps that need float32 are the same for both.
     compute = Compute("float32" if dtype == "float32" else "bfloat16", "unroll", attention="xla", platform="tpu")
-    weights = dict(sorted(flat_weights(params).items()))  # the order of JAX's trees
+    weights = dict(sorted(flat_weights(params).items()))  # JAX flattens dicts in sorted order
     shapes = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
     run = functools.partial(flat_forward, Bert(config, head, compute))
     # For two or more tokens, the last layer may compute only the first token. The nodes are right for one token too.

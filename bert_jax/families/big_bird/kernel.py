@@ -58,7 +58,7 @@ def random_blocks(layers: int, heads: int, length: int, size: int, count: int, l
                 rows = [generator.permutation(_old_choices(i, last, longest // size))[:count]
                         for i in range(1, longest // size - 1)]  # fmt: skip
                 drawn[layer, head] = rows[: blocks - 2]
-        else:  # draw by block, from the first 5 + 2R blocks
+        else:  # for each block, then each head: draw among the first 5 + 2R blocks only
             first = 5 + 2 * count
             for i in range(1, blocks - 1):
                 excluded = {0, first - 1, i - 1, i, i + 1} | {1: {first - 2}, first - 2: {1}}.get(i, set())

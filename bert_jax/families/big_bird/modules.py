@@ -60,8 +60,8 @@ def _pattern(mask: AttentionMask, config: BertConfig, length: int) -> BlockPatte
         return None
     if not isinstance(length, int):  # a symbolic length (`jax.export`)
         raise InputError(
-            "attention_type: expected original_full for a program of any length, found block_sparse; up to "
-            f"{part.longest_full} tokens the two are the same"
+            "attention_type: expected original_full to export a model for any sequence length, found block_sparse; "
+            f"up to {part.longest_full} tokens both compute the same"
         )
     if length <= part.longest_full:
         return None

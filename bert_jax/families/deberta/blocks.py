@@ -190,7 +190,7 @@ def _shifted(x: jax.Array) -> jax.Array:
 
 
 def _products(form: str, x: jax.Array, table: jax.Array, compute: Compute) -> jax.Array:
-    """Return the products in the dtype of activations: float32 would double what the shifts move through memory."""
+    """Return the einsum of x and table in the activation dtype: in float32, `_shifted` would move twice the bytes."""
     exact = jax.lax.Precision.HIGHEST if compute.dtype == "float32" else None
     x, table = x.astype(compute.dtype), table.astype(compute.dtype)
     return jnp.einsum(form, x, table, precision=exact, preferred_element_type=compute.activation_dtype)

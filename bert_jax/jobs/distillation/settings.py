@@ -151,7 +151,9 @@ def read_settings(recipe: Recipe) -> Distillation | None:
     weights = {term: c.weights[term] for term in TERMS if c.weights[term]}
     if not c.teacher:
         if weights:
-            raise InputError(f"{_KEY}.teacher: expected a model directory for {', '.join(weights)}, found none")
+            raise InputError(
+                f"{_KEY}.teacher: expected a model directory, as {_KEY}.weights sets {', '.join(weights)}; found none"
+            )
         return None
     _check_recipe(recipe, weights)
     if not weights:

@@ -114,7 +114,7 @@ class TextGeneration(WritingPipeline):
         elif length == "sampled":
             if known is None:
                 raise InputError(
-                    "length: expected a model that records the lengths of its answers, found none; give a number"
+                    "length: expected a model that records the lengths of its answers, found another; give a number"
                 )
             shares = np.array(known.lengths) / sum(known.lengths)
             totals = np.minimum(np.random.default_rng(seed).choice(len(shares), count, p=shares), total)

@@ -80,7 +80,7 @@ class ZeroShotNer(Pipeline):
     def _spans(
         self, texts: Sequence[str], prompt: TypePrompt, threshold: float
     ) -> tuple[list[list[tuple[int, int]]], list[ScoredSpans]]:
-        """Return the character ranges of each text's words, and its spans above the threshold."""
+        """Return the character ranges of each text's words, and its spans that score above the threshold."""
         ranges = [word_ranges(text) for text in texts]
         words = [text[start:stop] for text, of_text in zip(texts, ranges, strict=True) for start, stop in of_text]
         encoded = iter(self._maker.encode_words(words))

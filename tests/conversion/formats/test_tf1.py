@@ -173,7 +173,7 @@ def test_a_block_whose_insides_do_not_fit_together(tmp_path):
         footer = bundles.varint(0) * 2 + bundles.varint(len(content)) + bundles.varint(len(index) - 5)
         whole = content + index + footer.ljust(40, b"\0") + struct.pack("<Q", bundles.MAGIC)
         (tmp_path / "model.index").write_bytes(whole)
-        with pytest.raises(InputError, match="expected entries within the block at 0"):
+        with pytest.raises(InputError, match="expected entries inside the block at 0"):
             read(tmp_path)
 
 

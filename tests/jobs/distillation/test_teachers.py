@@ -160,7 +160,7 @@ def test_a_plan_targets_tpu_with_student_and_teacher(place):
 WRONG = {
     "no teacher": (
         {"teacher": "", **SOFT},
-        "config.distillation.teacher: expected a model directory for soft_labels, found none",
+        "config.distillation.teacher: expected a model directory, as config.distillation.weights sets soft_labels; found none",
     ),
     "nothing to learn": ({}, "config.distillation.weights: expected a weight above 0 for one of soft_labels, "),
     "vocabularies that differ": (
@@ -181,7 +181,7 @@ WRONG = {
     ),
     "layers and a model to start from": (
         {**SOFT, **LAYERS, "init_from": "encoder"},
-        "config.distillation.student_layers: expected () with init_from, found both",
+        "config.distillation.student_layers: expected none with init_from, found both",
     ),
     "components of embeddings that are not narrower": (
         {**SOFT, "distillation.student_embeddings": True},

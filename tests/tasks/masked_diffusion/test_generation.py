@@ -202,7 +202,7 @@ def test_gaps_are_filled_with_the_best_length(model):
         ({"top_p": 0}, "top_p: expected more than 0 and at most 1, found 0"),
         ({"remasking": 1}, "remasking: expected at least 0 and less than 1, found 1"),
         ({"length": "long"}, "length: expected auto, free, sampled or a number of tokens, found 'long'"),
-        ({"length": "sampled"}, "expected a model that records the lengths of its answers, found none"),
+        ({"length": "sampled"}, "expected a model that records the lengths of its answers, found another"),
         ({"max_new_tokens": -2}, "max_new_tokens: expected a positive integer, found -2"),
         ({"forbidden": ["the cat"]}, "forbidden: expected words of one token each, found 'the cat'"),
     ],

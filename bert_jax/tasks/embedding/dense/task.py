@@ -374,7 +374,7 @@ def _task(recipe: Recipe, model: Bert) -> SentenceEmbeddingTask:
 
 
 def _matryoshka(data: Any, size: int) -> tuple[tuple[int, float], ...]:
-    """Return (dimensions, weight) of each Matryoshka truncation. Raises InputError if one does not fit `size`."""
+    """Return (dimensions, weight) of each Matryoshka truncation. Raises InputError for invalid settings."""
     dims, weights = tuple(data.matryoshka_dims), tuple(data.matryoshka_weights)
     fitting = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= size for n in dims)
     if not fitting or len(set(dims)) < len(dims):
