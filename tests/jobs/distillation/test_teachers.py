@@ -160,7 +160,7 @@ def test_a_plan_targets_tpu_with_student_and_teacher(place):
 WRONG = {
     "no teacher": (
         {"teacher": "", **SOFT},
-        "config.distillation.teacher: expected a model directory, as config.distillation.weights sets soft_labels; found none",
+        "expected a model directory, as config.distillation.weights sets soft_labels; found none",
     ),
     "nothing to learn": ({}, "config.distillation.weights: expected a weight above 0 for one of soft_labels, "),
     "vocabularies that differ": (
