@@ -1,7 +1,9 @@
 """Entry point of `bert-jax` and `python -m bert_jax`: set up the process, and report Ctrl-C without a traceback."""
 
+import logging
 import os
 import sys
+import warnings
 
 _STOPPED = (130, 143)  # exit statuses after SIGINT and SIGTERM
 _TRAINING = ("pretrain", "finetune", "distill", "demo")  # verbs that train
@@ -15,6 +17,7 @@ def main() -> int:
         from bert_jax.cli import main as run
 
         status = run()
+        logging.getLogger("asyncio").disabled = True  # else unfinished tasks of Orbax log errors that are reported
     except KeyboardInterrupt:
         print("bert-jax: interrupted", file=sys.stderr)
         status = _STOPPED[0]
@@ -33,6 +36,7 @@ def _prepare_process() -> None:
     from bert_jax.process import keep_freed_memory
 
     sys.excepthook, sys.unraisablehook = print_exception, print_unraisable
+    warnings.filterwarnings("ignore", message="coroutine .* was never awaited")  # after a failed save of Orbax
     verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if verb in _TRAINING:
         keep_freed_memory()  # must come before the JAX backend starts

@@ -109,7 +109,7 @@ def test_modules_that_we_have_not(tmp_path):
     [
         ("sentence_bert_config.json", {"max_seq_length": "128"}, "max_seq_length must be a positive"),
         ("sentence_bert_config.json", {"do_lower_case": 1}, "do_lower_case must be true or false, found 1"),
-        ("sentence_bert_config.json", {"query_length": 32}, "query_length: expected none, found 32: a different"),
+        ("sentence_bert_config.json", {"query_length": 32}, "query_length: expected none, found 32: only multi-vector"),
         ("sentence_bert_config.json", {"tokenizer_args": {"padding_side": "left"}}, "padding_side: expected 'right'"),
         ("config_sentence_transformers.json", {"prompts": {"query": 3}}, "an object that maps names to strings"),
         ("config_sentence_transformers.json", {"default_prompt_name": "s2s", "prompts": {"q": "x"}},

@@ -97,7 +97,7 @@ def test_parts_of_speech_have_an_accuracy_alone():
     tags, predicted = np.array([0, 1, -1, 1, 0]), np.array([0, 0, -1, 1, 0])
     assert entities.choose_tagging_metrics((), names) == ("accuracy",)
     assert entities.tagging_scores(("accuracy",), names, tags, predicted) == {"accuracy": 0.75}
-    with pytest.raises(InputError, match=r"data\.metrics: 'f1' is not a metric of these tags, which are not of ent"):
+    with pytest.raises(InputError, match=r"data\.metrics: 'f1' is not a metric of these tags, which mark no ent"):
         entities.choose_tagging_metrics(("f1",), names)
     with pytest.raises(InputError, match="'acuracy' is not a metric of tagging; did you mean 'accuracy'"):
         entities.choose_tagging_metrics(("acuracy",), names_of("BI"))

@@ -26,8 +26,8 @@ KEYS = FINE_TUNING_KEYS | {
     "data.hidden_size": Key(int, f"width of the vectors of words, spans and types; {_OF_GLINER} 512", least=2,
                             synonyms="d_model hidden_dim embed_dim dim"),
     "data.num_rnn_layers": Key(int, f"layers of the LSTM over the words; {_OF_GLINER} 1", least=0),
-    "data.embed_ent_token": Key(bool, f"whether a type's vector is that of the special token before its name; False = "
-                                f"of the name's first token; {_OF_GLINER} True"),
+    "data.embed_ent_token": Key(bool, "whether a type's vector is that of the special token before its name, not of "
+                                f"the name's first token; {_OF_GLINER} True"),
     "data.dropout": Key(float, f"dropout rate inside the head; {_OF_GLINER} 0.4", least=0, below=1),
     "data.max_types": Key(int, f"maximum number of types in an example; {_OF_GLINER} 25", least=1),
     "data.max_neg_type_ratio": Key(int, f"maximum number of sampled types per entity of an example; {_OF_GLINER} 1",

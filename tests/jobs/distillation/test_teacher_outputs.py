@@ -204,7 +204,7 @@ def test_cached_tags_are_those_of_the_teacher_in_every_step(place, tmp_path):
 
 
 def test_cached_tags_need_the_teachers_tokens(place, tmp_path):
-    with pytest.raises(InputError, match=r"data\.packing: expected 0 with config\.distillation\.cache of tags"):
+    with pytest.raises(InputError, match=r"data\.packing: expected 0 with config\.distillation\.cache in token"):
         changes = {"data.packing": 32, "data.length_buckets": ()}
         jobs.build(tag_recipe(place, tmp_path, tmp_path / "cache", **changes))
     with pytest.raises(InputError, match="expected the student's vocabulary of"):

@@ -219,7 +219,7 @@ def test_rows_are_held_out_by_relation_or_by_document(place, tmp_path):
         ({"data.metrics": ("f2",)}, r"data\.metrics: 'f2' is not a metric of relations"),
         ({"best_metric": "f3"}, r"config\.best_metric: 'f3' is not measured"),
         ({"data.max_seq_length": 64}, r"config\.data\.max_seq_length: expected at most the model's 48 positions"),
-        ({"data.max_seq_length": 8}, r"row \d+: expected both entities within 8 tokens, found more .*\(and \d+ more"),
+        ({"data.max_seq_length": 8}, r"row \d+: expected both entities within 8 tokens, found them .*\(and \d+ more"),
         (
             {"distillation.teacher": "x", "distillation.weights.soft_labels": 1.0},
             r"config\.distillation\.teacher: expected none for relation extraction",
