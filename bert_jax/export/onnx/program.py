@@ -129,7 +129,7 @@ class JaxprTranslation:
     def _results(self, equation: Any, inputs: tuple[Value, ...]) -> list[Value]:
         primitive, params = equation.primitive.name, equation.params
         if primitive == "scan":
-            return self._scan(params, inputs)
+            return self._scan(equation, inputs)
         if (called := params.get("jaxpr", params.get("call_jaxpr"))) is not None:
             return self.run(called, inputs)
         add = self._operators.get(primitive)
@@ -149,16 +149,21 @@ class JaxprTranslation:
             values.append(dataclasses.replace(value, dtype=dtype, primitive=primitive, inputs=inputs, params=params))
         return values
 
-    def _scan(self, params: dict[str, Any], inputs: tuple[Value, ...]) -> list[Value]:
-        """Unroll a scan."""
-        body, fixed, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
+    def _scan(self, equation: Any, inputs: tuple[Value, ...]) -> list[Value]:
+        """Unroll a scan. What it stacks has an axis more than in its body: JAX's parameters vary between versions."""
+        params, body = equation.params, equation.params["jaxpr"]
+        inner = getattr(body, "jaxpr", body)
+        stacks = sum(len(x.aval.shape) > len(y.aval.shape) for x, y in zip(equation.invars, inner.invars, strict=True))
+        outputs = zip(equation.outvars, inner.outvars, strict=True)
+        carried = sum(len(x.aval.shape) == len(y.aval.shape) for x, y in outputs)
+        fixed = len(inputs) - stacks - carried
         constants, state, stacked = inputs[:fixed], list(inputs[fixed : fixed + carried]), inputs[fixed + carried :]
         steps, results = range(params["length"]), {}
         for i in reversed(steps) if params["reverse"] else steps:
             results[i] = self.run(body, [*constants, *state, *(self._row(value, i) for value in stacked)])
             state, results[i] = results[i][:carried], results[i][carried:]
         columns = zip(*(results[i] for i in steps), strict=True)
-        variables = body.jaxpr.outvars[carried:]
+        variables = inner.outvars[carried:]
         return [*state, *(self._stacked(rows, one.aval) for rows, one in zip(columns, variables, strict=True))]
 
     def _row(self, value: Value, i: int) -> Value:
