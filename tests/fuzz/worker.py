@@ -109,6 +109,8 @@ def main(root: pathlib.Path, seeds_file: pathlib.Path, group: str) -> None:
     output = Output(root / "output")
     faulthandler.enable()
     logging.basicConfig(level=logging.INFO)  # as a user's program may
+    for name in ("absl", "asyncio"):  # the log of Orbax is not ours
+        logging.getLogger(name).disabled = True
 
     known = cases.kept(seeds_file)
     cases.warm_up(known, root / "case", group)
