@@ -38,7 +38,7 @@ def tables() -> dict[str, tuple[FileKey, ...]]:
 
     The title of a table is in `FILES` of its module; otherwise it is made from the names of the module and the table.
     """
-    found: dict[str, tuple[FileKey, ...]] = {}
+    by_title: dict[str, tuple[FileKey, ...]] = {}
     for info in pkgutil.iter_modules(bert_jax.model_files.__path__):
         if info.name == "keys":
             continue
@@ -46,14 +46,14 @@ def tables() -> dict[str, tuple[FileKey, ...]]:
         titles = getattr(module, "FILES", {})
         for name, value in vars(module).items():
             if isinstance(value, tuple) and value and not name.startswith("_") and isinstance(value[0], FileKey):
-                if titles.get(name) is None and getattr(module, name) in found.values():
-                    continue  # the same table under another name
-                found[titles.get(name, f"`{info.name}`: {name.lower()}")] = value
+                if titles.get(name) is None and getattr(module, name) in by_title.values():
+                    continue  # skip the same table under another name
+                by_title[titles.get(name, f"`{info.name}`: {name.lower()}")] = value
         if info.name == "config":
             for family in FAMILIES.values():
-                if (table := own_keys(family)) not in found.values():  # several families have one table
-                    found[f"`config.json` of {family.title}"] = table
-    return found
+                if (table := own_keys(family)) not in by_title.values():  # several families have one table
+                    by_title[f"`config.json` of {family.title}"] = table
+    return by_title
 
 
 def model_files_page() -> str:

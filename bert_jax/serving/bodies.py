@@ -109,11 +109,19 @@ def _field_error(content: Any, kind: type, message: str) -> Refusal:
             value = value[int(step)]
         else:
             value = value.get(step) if value is not None else None
-            component = re.search(r"'\$ref': '(?:#/\$defs/)?(\w+)'", str(schema))
-            schema = components[component[1]]["properties"][step] if component else {}
+            component = _component(schema)
+            schema = components[component]["properties"][step] if component else {}
     field = re.sub(r"(\[\d+\])+$", "", path)
     where = "" if field == path else f" at {path}"
     return invalid_field(field, _in_words(schema), value, where)
+
+
+def _component(schema: dict[str, Any]) -> str:
+    """Return the name of the object type in a field's JSON schema, which may be optional or in a list; "" = none."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    parts = [*schema.get("anyOf", ()), *([schema["items"]] if schema.get("items") else [])]
+    return next(filter(None, map(_component, parts)), "")
 
 
 def _in_words(schema: dict[str, Any]) -> str:

@@ -138,7 +138,7 @@ def _documents(
         is_left_out: whether a stripped line is not part of a document, such as a blank line.
         are_sentences: the value of `Document.are_sentences`.
         part: the range in which the documents begin.
-        titles: a description, for the error message, of titles of which the file needs one; "" = it needs none.
+        titles: a description, for the error message, of the titles; the file needs at least one. "" = it needs none.
     """
     name = part.name(path)
     texts: list[str] = []

@@ -150,7 +150,10 @@ class JaxprTranslation:
         return values
 
     def _scan(self, equation: Any, inputs: tuple[Value, ...]) -> list[Value]:
-        """Unroll a scan. What it stacks has an axis more than in its body: JAX's parameters vary between versions."""
+        """Unroll a scan.
+
+        Shapes tell its carried values from its stacked ones, as its parameters differ between versions of JAX.
+        """
         params, body = equation.params, equation.params["jaxpr"]
         inner = getattr(body, "jaxpr", body)
         stacks = sum(len(x.aval.shape) > len(y.aval.shape) for x, y in zip(equation.invars, inner.invars, strict=True))
