@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import jax
 import numpy as np
@@ -62,6 +62,18 @@ class EvalBatches(Batches, Protocol):
     def num_batches(self) -> int:
         """Return the number of batches."""
         ...
+
+
+class Evaluation(NamedTuple):
+    """A held-out set, and the task that predicts and scores it.
+
+    Attributes:
+        task: a task with the parameters of the job's task; only its `predict` and `score` are used.
+        source: the batches of the set.
+    """
+
+    task: Task
+    source: EvalBatches
 
 
 def real_rows(parts: Sequence[Mapping[str, np.ndarray]], name: str, batches: Sequence[Batch]) -> np.ndarray:
@@ -130,6 +142,8 @@ class Job:
             It reads all rows, so only the process that owns the work directory calls it.
         classes: class -> number of rows in the training data; empty for tasks without classes.
         notes: lines about the data, which are printed when the run starts.
+        more_evaluations: held-out sets that another task scores, by name. Their metrics are called `NAME/METRIC`, or
+            `METRIC` for the name "".
     """
 
     task: Task
@@ -143,3 +157,15 @@ class Job:
     data: Callable[[], dict[str, Any]] = dict
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    more_evaluations: Mapping[str, Evaluation] = dataclasses.field(default_factory=dict)
+
+    @property
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Return all held-out sets by name; `eval_source` has the name ""."""
+        own = {} if self.eval_source is None else {"": Evaluation(self.task, self.eval_source)}
+        return own | dict(self.more_evaluations)
+
+    def with_wrapped_task(self, wrap: Callable[[Task], Task], **changes: Any) -> Self:
+        """Return this job with `wrap` applied to its task and to those of its held-out sets, and other changes."""
+        more = {name: each._replace(task=wrap(each.task)) for name, each in self.more_evaluations.items()}
+        return dataclasses.replace(self, task=wrap(self.task), more_evaluations=more, **changes)

@@ -121,9 +121,8 @@ def adapt(job: Job, lora: Lora) -> Job:
     def save(directory: PathLike, params: Params) -> None:
         job.save(directory, jax.tree.map(np.asarray, lora.merge(params)))
 
-    return dataclasses.replace(
-        job,
-        task=LoraTask(job.task, lora),
+    return job.with_wrapped_task(
+        lambda task: LoraTask(task, lora),
         init_params=lora.on(job.init_params),
         pretrained=None if job.pretrained is None else {"base": job.pretrained},
         save=save,

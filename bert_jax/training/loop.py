@@ -177,9 +177,9 @@ class _Run:
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one compiled program instead of one per operation
         self.like, self.train_step = program.like, program.train_step
-        self.evaluator = None
-        if job.eval_source is not None:
-            self.evaluator = EvalLoop(job.task, job.eval_source, mesh, program.shardings)
+        self.evaluators = {
+            name: EvalLoop(each.task, each.source, mesh, program.shardings) for name, each in job.evaluations.items()
+        }
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
@@ -339,7 +339,7 @@ class _Run:
     def _evaluates(self, done: int) -> bool:
         every = self.recipe.eval_every
         regular = done == self.job.num_steps or (every > 0 and done % every == 0)
-        return regular and self.evaluator is not None
+        return regular and bool(self.evaluators)
 
     def _stalled(self, done: int) -> bool:
         """Return whether the last `stop_after` evaluations up to step `done` were worse than the best one."""
@@ -370,10 +370,12 @@ class _Run:
                 self.bar.line(done, means | self.rates)
 
     def _evaluate(self, done: int, params: Any) -> dict[str, float]:
-        """Score the model on the whole evaluation set."""
-        assert self.evaluator is not None
+        """Score the model on its held-out sets."""
+        scores: dict[str, float] = {}
         with self.timer.pause("evaluation"):
-            scores = self.evaluator.scores(params)
+            for name, evaluator in self.evaluators.items():
+                of_set = evaluator.scores(params)
+                scores |= {f"{name}/{metric}" if name else metric: value for metric, value in of_set.items()}
         if self.best_metric and self.best_metric not in scores:
             raise InputError(
                 f"config.best_metric: {self.best_metric!r} is not measured{did_you_mean(self.best_metric, scores)}"

@@ -78,7 +78,7 @@ def check_mesh(recipe: Recipe, model: "Bert | Electra | EncoderDecoder", mesh: M
 
 def check_fits(recipe: Recipe, job: Job, mesh: Mesh) -> None:
     """Raise InputError when batches or heads do not divide over the mesh, or the recipe does not fit model or data."""
-    check_mesh(recipe, job.task.model, mesh, job.eval_source is not None)
+    check_mesh(recipe, job.task.model, mesh, bool(job.evaluations))
     check_registered(recipe.optimizer.name, OptimizerSettings(**{name: recipe.optimizer[name] for name in _SETTINGS}))
     layers = min(part.config.num_parameter_rows for part in job.task.model.models)
     for name, count in (
@@ -87,7 +87,7 @@ def check_fits(recipe: Recipe, job: Job, mesh: Mesh) -> None:
     ):
         if count > layers:
             raise InputError(f"config.{name}: expected at most the model's {layers} layers, found {count}")
-    if recipe.best_metric and job.eval_source is None:
+    if recipe.best_metric and not job.evaluations:
         raise InputError(f"config.best_metric: {recipe.best_metric!r} needs data to evaluate on, and there is none")
     if recipe.wandb and importlib.util.find_spec("wandb") is None:
         raise InputError(f"config.wandb: {recipe.wandb!r} needs the package wandb: {how_to_install('wandb')}")

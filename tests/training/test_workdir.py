@@ -159,7 +159,7 @@ def test_a_model_is_set_aside_beside_those_that_are_there(workdir, caplog):
 
 def test_weights_and_biases_must_be_there(workdir, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    job = types.SimpleNamespace(eval_source=None, task=pretraining_task())
+    job = types.SimpleNamespace(evaluations={}, task=pretraining_task())
     with pytest.raises(InputError, match=r"config\.wandb: 'berts' needs the package wandb: pip install"):
         check_fits(resolved(wandb="berts"), job, make_mesh(devices=jax.devices()[:1]))
 

@@ -12,7 +12,7 @@ from bert_jax.config import BertConfig
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError
 from bert_jax.head_names import NAMED_CLASSIFIERS
-from bert_jax.jobs.base import Job
+from bert_jax.jobs.base import Job, Task
 from bert_jax.jobs.distillation.settings import Distillation, check_terms
 from bert_jax.jobs.distillation.task import DistillationTask
 from bert_jax.jobs.distillation.teacher_outputs import TOKEN_HEAD, RowsWithOutputs, abstract_outputs, cached_outputs
@@ -33,6 +33,7 @@ from bert_jax.tokenization import Tokenizer
 _KEY = "config.distillation"
 _LENGTHS = ("max_seq_length", "sequence_length", "packing")  # keys of recipe.data that limit the length of a row
 _Init = Callable[[jax.Array], Any]
+_Wrap = Callable[[Task], Task]
 
 
 def with_cached_outputs(
@@ -97,18 +98,16 @@ def distil(job: Job, recipe: Recipe, settings: Distillation) -> Job:
         def record() -> dict[str, Any]:
             return job.data() | {"teacher": [teacher.fingerprint]}
 
-    task, init_params = _wrapped(job, settings, model, running)
+    wrap, init_params = _wrapped(job, settings, model, running)
 
     def save(directory: PathLike, params: Params) -> None:
         job.save(directory, params["student"])
 
-    return dataclasses.replace(
-        job, task=task, init_params=init_params, pretrained=pretrained or None, save=save, data=record
-    )
+    return job.with_wrapped_task(wrap, init_params=init_params, pretrained=pretrained or None, save=save, data=record)
 
 
-def _wrapped(job: Job, settings: Distillation, teacher: Bert, running: Bert | None) -> tuple[DistillationTask, _Init]:
-    """Return the wrapped task and the function that initialises its parameters.
+def _wrapped(job: Job, settings: Distillation, teacher: Bert, running: Bert | None) -> tuple[_Wrap, _Init]:
+    """Return the function that wraps a task, and the one that initialises the parameters of the wrapped task.
 
     Args:
         job: the student's training job.
@@ -136,7 +135,7 @@ def _wrapped(job: Job, settings: Distillation, teacher: Bert, running: Bert | No
             }
         return params
 
-    return DistillationTask(job.task, settings, running, pairs), init_params
+    return lambda task: DistillationTask(task, settings, running, pairs), init_params
 
 
 def _projection_shapes(settings: Distillation, student: Bert, teacher: Bert, pairs: Any) -> dict[str, tuple[int, int]]:

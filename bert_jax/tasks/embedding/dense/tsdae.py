@@ -5,6 +5,7 @@ parameters are `{"student": tree of the model, "decoder": ...}`; only the studen
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -92,7 +93,7 @@ def with_decoder(job: Job, recipe: Recipe) -> Job:
     Raises:
         InputError: the model's family has no such decoder, or TSDAE does not support a recipe key.
     """
-    task, init_params = _wrapped(job, recipe)
+    wrap, init_params = _wrapped(job, recipe)
     pretrained: Params = {} if job.pretrained is None else {"student": job.pretrained}
     if recipe.init_from:
         loaded = load_pretrained(recipe.init_from, "masked_lm", dequantize=True)
@@ -102,10 +103,10 @@ def with_decoder(job: Job, recipe: Recipe) -> Job:
     def save(directory: PathLike, params: Params) -> None:
         job.save(directory, params["student"])
 
-    return dataclasses.replace(job, task=task, init_params=init_params, pretrained=pretrained or None, save=save)
+    return job.with_wrapped_task(wrap, init_params=init_params, pretrained=pretrained or None, save=save)
 
 
-def _wrapped(of: Job, recipe: Recipe) -> tuple[DenoisingTask, Any]:
+def _wrapped(of: Job, recipe: Recipe) -> tuple[Callable[[Any], DenoisingTask], Any]:
     from bert_jax.modeling.reconstruction import check_reconstruction, init_decoder  # imports Flax
 
     for name, value in (("lora.rank", recipe.lora.rank), ("distillation.teacher", recipe.distillation.teacher),
@@ -118,4 +119,4 @@ def _wrapped(of: Job, recipe: Recipe) -> tuple[DenoisingTask, Any]:
     def init_params(key: jax.Array) -> Params:
         return {"student": of.init_params(key), "decoder": init_decoder(config, jax.random.fold_in(key, 1))}
 
-    return DenoisingTask(of.task, recipe.data.deletion, of.tokenizer.special_ids), init_params
+    return lambda task: DenoisingTask(task, recipe.data.deletion, of.tokenizer.special_ids), init_params
