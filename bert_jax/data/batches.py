@@ -5,3 +5,5 @@ from typing import Any
 # Name -> array `[B, ...]`: NumPy's on a host, JAX's in a step.
 Batch = dict[str, Any]
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+POOLING_MASK = "pooling_mask"  # an input of batches in which prompts of several lengths are left out of pooling
+TEXT_INPUTS = (*INPUTS, POOLING_MASK)  # inputs of texts to embed; a batch need not have the last one

@@ -290,6 +290,7 @@ class PretrainedModel:
             "word_positions": length,
             "type_positions": length,
             "attention_mask": 2,
+            "pooling_mask": 2,
             "global_attention_mask": 2,
         }
         for name, array in arrays.items():

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.data.batches import POOLING_MASK
 from bert_jax.jobs.base import MODEL_INPUTS, QUERY_INPUTS
 from bert_jax.modeling import Params
 from bert_jax.tokenization import Tokenizer
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 _ROWS = 4096  # rows padded and hashed at a time
 _TEXTS = (*MODEL_INPUTS, *QUERY_INPUTS)  # all other arrays are labels
-_NUMBERS = ("example_weights", "documents", "windows", "first_word")  # arrays of row numbers, which are not content
+# Arrays that are not content: row numbers, and masks that follow from the prompts in the recipe.
+_NUMBERS = ("example_weights", "documents", "windows", "first_word", POOLING_MASK)
 _OF_CLASSES = ("id2label", "label2id", "architectures", "num_labels")  # keys of config.json that `classes` covers
 
 

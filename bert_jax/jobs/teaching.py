@@ -7,6 +7,7 @@ from bert_jax.errors import InputError
 from bert_jax.recipes import Recipe
 
 if TYPE_CHECKING:
+    from bert_jax.conversion.text_settings import TextSettings
     from bert_jax.data.finetuning.features import Paddable
     from bert_jax.jobs.distillation.settings import Distillation
     from bert_jax.modeling import Bert
@@ -54,7 +55,7 @@ def with_teacher_outputs(
     model: "Bert",
     tokenizer: "Tokenizer",
     rows: "Paddable",
-    encode: "Callable[[Tokenizer, str, int], Paddable]",
+    encode: "Callable[[Tokenizer, TextSettings, int], Paddable]",
 ) -> Any:
     """Add the teacher's cached outputs to training rows if the recipe names a cache.
 
@@ -63,7 +64,7 @@ def with_teacher_outputs(
         model: the student.
         tokenizer: its tokenizer.
         rows: n rows, tokenized for the student.
-        encode: function of (tokenizer, prompt, max_length) that tokenizes the same n rows for the teacher.
+        encode: function of (tokenizer, text settings, max_length) that tokenizes the same n rows for the teacher.
     """
     settings = distillation_of(recipe)
     if settings is None or not settings.cache:

@@ -22,6 +22,11 @@ _KEYS: tuple[FileKey, ...] = (
     honoured("columns", "columns of the training data, the defaults of `evaluate` and `predict`"),
     honoured("classes", "class -> number of rows in the training data"),
     honoured("missing_labels", "whether `evaluate` leaves out rows without a label, as training did"),
+    honoured(
+        "search_prompts",
+        "whether `evaluate` and `predict` read pairs as a query and a document, with the prompts "
+        "for them, as training did",
+    ),
 )
 _TEXTS = ("text", "pair", "label", "texts", "separator", "delimiter")  # the string fields of Columns
 
@@ -34,12 +39,14 @@ class TrainingMetadata:
         columns: the columns of texts and labels.
         classes: class -> number of rows.
         missing_labels: one of `bert_jax.data.finetuning.labels.MISSING_RULES`.
+        search_prompts: whether the texts of a pair are a query and a document, with prompts of their own.
         records: key -> what the model's task records under it (`bert_jax.tasks.Record`).
     """
 
     columns: Columns = dataclasses.field(default_factory=Columns)
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     missing_labels: str = "keep"
+    search_prompts: bool = False
     records: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -61,6 +68,8 @@ def write_training_metadata(directory: storage.PathLike, metadata: TrainingMetad
         "classes": dict(metadata.classes),
         "missing_labels": metadata.missing_labels,
     }
+    if metadata.search_prompts:
+        content["search_prompts"] = True
     content |= {name: dataclasses.asdict(record) for name, record in metadata.records.items()}
     storage.write_atomically(
         storage.Path(directory) / RECORD, json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
@@ -95,7 +104,7 @@ def read_training_metadata(model_dir: storage.PathLike) -> TrainingMetadata:
     rule = "drop" if content.get("missing_labels") == "drop" else "keep"
     counts = {name: count for name, count in classes.items() if isinstance(count, int)}
     named = Columns(**names, has_header=has_header, more=tuple(more))
-    return TrainingMetadata(named, counts, rule, read_records(model_dir))
+    return TrainingMetadata(named, counts, rule, content.get("search_prompts") is True, read_records(model_dir))
 
 
 def _are_texts(values: Any) -> bool:

@@ -92,12 +92,16 @@ def apply(bert: ModelSpec, params: Params, inputs: Inputs, options: Options) -> 
 
 
 def embed_hidden_state(
-    bert: ModelSpec, params: Params, hidden_state: jax.Array, attention_mask: jax.Array | None
+    bert: ModelSpec,
+    params: Params,
+    hidden_state: jax.Array,
+    attention_mask: jax.Array | None,
+    pooling_mask: jax.Array | None,
 ) -> jax.Array:
     """Return the sentence embeddings of an earlier layer; arguments as for `Bert.embed_hidden_state`."""
     module = merge_params(bert, params)
     x = module.encoder.layer_norm(hidden_state) if hasattr(module.encoder, "layer_norm") else hidden_state
-    inputs = Inputs(jnp.zeros(x.shape[:2], jnp.int32), attention_mask)
+    inputs = Inputs(jnp.zeros(x.shape[:2], jnp.int32), attention_mask, pooling_mask=pooling_mask)
     encoded = HeadInputs(bert.head, bert.config, bert.compute, module, inputs, x)
     embeddings: jax.Array = head_of(bert.config, bert.head)(encoded)["sentence_embedding"]
     return embeddings
@@ -113,7 +117,7 @@ def _of_last_layer(bert: ModelSpec, inputs: Inputs) -> tuple[Positions | None, I
     first, masked = inputs.cls_positions, inputs.masked_positions
     batch, length = inputs.input_ids.shape
     read = positions_read(bert)
-    if read is None or (read.masked and masked is None):
+    if read is None or (read.masked and masked is None) or inputs.pooling_mask is not None:
         return None, inputs
     columns = [jnp.zeros((batch, 1), jnp.int32) if first is None else first] if read.first else []
     before = sum(column.shape[1] for column in columns)

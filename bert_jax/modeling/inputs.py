@@ -29,6 +29,8 @@ class Inputs:
             row count. None means the head's default.
         word_positions: `[B, W]`, the token of each word of a text (zero-shot NER); 0 for padding, which comes last.
         type_positions: `[B, T]`, the token of each entity type (zero-shot NER); 0 for padding.
+        pooling_mask: `[B, S]`, 1 for tokens that are pooled into a sentence embedding; None means those of
+            `attention_mask` after the first `config.pooling_skip`.
     """
 
     input_ids: jax.Array
@@ -43,6 +45,7 @@ class Inputs:
     global_attention_mask: jax.Array | None = None
     word_positions: jax.Array | None = None
     type_positions: jax.Array | None = None
+    pooling_mask: jax.Array | None = None
 
     def with_choices_as_rows(self) -> "Inputs":
         """Return the inputs `[B, K, S]` of multiple choice as `[B * K, S]`."""

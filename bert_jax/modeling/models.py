@@ -68,7 +68,11 @@ class Bert(ModelSpec):
         return forward.apply(self, params, inputs, options)
 
     def embed_hidden_state(
-        self, params: Params, hidden_state: jax.Array, attention_mask: jax.Array | None = None
+        self,
+        params: Params,
+        hidden_state: jax.Array,
+        attention_mask: jax.Array | None = None,
+        pooling_mask: jax.Array | None = None,
     ) -> jax.Array:
         """Return the sentence embeddings that the model would have if it ended at an earlier layer.
 
@@ -76,13 +80,14 @@ class Bert(ModelSpec):
             params: the canonical tree of head `sentence_embedding`.
             hidden_state: the output of the layer, `[B, S, D]`, from `BertOutput.hidden_states`.
             attention_mask: 1 for tokens, 0 for padding; None means no padding.
+            pooling_mask: as for `Inputs`.
 
         Returns:
             float32 `[B, sentence_embedding_size]`.
         """
         from bert_jax.modeling import forward  # imports Flax
 
-        return forward.embed_hidden_state(self, params, hidden_state, attention_mask)
+        return forward.embed_hidden_state(self, params, hidden_state, attention_mask, pooling_mask)
 
     def places_computed(self, length: int, sentences: int = 1, predictions: int | None = None) -> int:
         """Return the number of positions per row that the last layer computes if no last hidden state is requested.

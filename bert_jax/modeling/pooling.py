@@ -23,7 +23,7 @@ def pool_tokens(x: jax.Array, attention_mask: jax.Array, poolings: Sequence[str]
 
     Args:
         x: token vectors `[B, S, D]`.
-        attention_mask: `[B, S]`, 1 for tokens, 0 for padding.
+        attention_mask: `[B, S]`, 1 for tokens, 0 for padding and for other tokens that are not pooled.
         poolings: names of `bert_jax.config.values.POOLINGS`, whose results are concatenated.
         skip: number of leading tokens to leave out of each row; no effect on `lasttoken`.
     """

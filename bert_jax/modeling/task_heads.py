@@ -78,9 +78,11 @@ class HeadInputs:
         """Pool token vectors `[B, S, D]` to `[B, D]`, or in packed rows to `[B, M, D]`."""
         inputs = self.inputs
         if inputs.segment_ids is not None and inputs.cls_positions is not None:
-            if skip:
+            if skip or inputs.pooling_mask is not None:
                 raise InputError("pooling_skip: expected rows of one example each, found rows of several")
             return pooling.pool_segments(x, inputs.segment_ids, inputs.cls_positions, poolings)
+        if inputs.pooling_mask is not None:
+            return pooling.pool_tokens(x, inputs.pooling_mask, poolings)
         mask = jnp.ones(x.shape[:2], jnp.int32) if inputs.attention_mask is None else inputs.attention_mask
         if poolings == ("cls",) and not skip:
             return x[:, 0].astype(jnp.float32)

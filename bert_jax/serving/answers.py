@@ -161,11 +161,9 @@ def _tokenize_to_embed(call: Call, request: TextRequest) -> list[_Item]:
     if request.ids:
         return [_Item(row) for row in model.rows_of_ids(request.ids, request.truncate)]
     prompt = settings.prompt(request.prompt_name)
-    if not settings.include_prompt and prompt != settings.prompt():
-        raise InputError(
-            f"prompt_name: expected the default, as the model does not pool prompts, found {request.prompt_name!r}"
-        )
-    return [_Item(row) for row in model.rows(request.texts, None, request.truncate, prompt)]
+    rows = model.rows(request.texts, None, request.truncate, prompt)
+    skip = settings.pooling_skip(model.tokenizer, prompt, model.max_length)
+    return [_Item(dataclasses.replace(row, pooling_skip=skip) if skip else row) for row in rows]
 
 
 def _vectors(request: TextRequest, items: Sequence[_Item], outputs: Sequence[np.ndarray]) -> TaskOutputs:

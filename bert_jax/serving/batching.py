@@ -32,11 +32,13 @@ class Row:
         input_ids: int32 `[S]`, with special tokens.
         token_type_ids: int32 `[S]`.
         masked_position: position whose masked-LM logits to return; 0 for other heads.
+        pooling_skip: number of leading tokens that are not pooled, in a model that does not pool prompts.
     """
 
     input_ids: np.ndarray
     token_type_ids: np.ndarray
     masked_position: int = 0
+    pooling_skip: int = 0
 
     @property
     def size(self) -> int:

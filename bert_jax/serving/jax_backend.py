@@ -46,6 +46,8 @@ class JaxBackend:
             model = dataclasses.replace(model, params=jax.device_put(model.params, device), compute=compute)
         platform = model.compute.target
         self._model, self._task = model, task
+        self._masks_prompts = task is ServedTask.EMBED and bool(model.settings.prompts)
+        self._masks_prompts &= not model.settings.include_prompt
         tokens = batch_tokens or _BATCH_TOKENS.get(platform, _BATCH_TOKENS_ELSEWHERE)
         self.batch_invariant = batch_invariant
         self.brief_tokens = tokens // BRIEF if platform == "cpu" else None
@@ -82,7 +84,15 @@ class JaxBackend:
         inputs = padded(rows, shape.length, self._model.config.pad_token_id)
         if self._task is ServedTask.FILL_MASK:
             inputs["masked_positions"] = np.array([[row.masked_position] for row in rows], np.int32)
+        if self._masks_prompts:
+            inputs["pooling_mask"] = pooling_mask(rows, inputs["attention_mask"])
         return inputs
+
+
+def pooling_mask(rows: Sequence[Row], attention_mask: np.ndarray) -> np.ndarray:
+    """Return 1 for the tokens of rows that are pooled, int32 `[B, S]`, from their attention mask."""
+    skips = np.array([[row.pooling_skip] for row in rows])
+    return np.where(np.arange(attention_mask.shape[1]) < skips, 0, attention_mask)
 
 
 def padded(rows: Sequence[Row], length: int, pad_id: int) -> dict[str, np.ndarray]:

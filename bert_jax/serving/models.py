@@ -125,8 +125,7 @@ def open_jax_model(
     model = pipeline(task.value, loaded).model
     config, settings = model.config, model.settings
     if task is ServedTask.EMBED:  # the routes normalize, as each request may choose whether to
-        skip = settings.pooling_skip(model.tokenizer, settings.prompt(), model.max_length)
-        model = dataclasses.replace(model, config=config.replace(normalize_embeddings=False, pooling_skip=skip))
+        model = dataclasses.replace(model, config=config.replace(normalize_embeddings=False))
     assert model.tokenizer is not None
     devices = jax.local_devices()
     backends: list[Backend] = [JaxBackend(model, task, device, batch_tokens, batch_invariant) for device in devices]

@@ -12,7 +12,7 @@ from bert_jax.conversion.text_settings import NO_SETTINGS
 from bert_jax.errors import InputError
 from bert_jax.inference.onnx_session import open_onnx_session
 from bert_jax.serving.batching import BRIEF, Row, Shape, blank_row, padding_to, static_shapes
-from bert_jax.serving.jax_backend import padded
+from bert_jax.serving.jax_backend import padded, pooling_mask
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.tasks import ServedTask
 from bert_jax.storage import hub
@@ -76,17 +76,18 @@ class OnnxBackend:
         (output,) = self._session.run([self._output], feed)
         output = output.astype(np.float32, copy=False)
         if self._pooling:
-            output = pool(output, inputs["attention_mask"], self._pooling)
+            output = pool(output, pooling_mask(rows, inputs["attention_mask"]), self._pooling)
         if self._task is ServedTask.FILL_MASK:
             output = output[np.arange(len(rows)), [row.masked_position for row in rows]][:, None]
         return self._task.per_row(output, [row.size for row in rows])
 
 
 def pool(states: np.ndarray, mask: np.ndarray, pooling: str) -> np.ndarray:
-    """Pool hidden states `[B, S, D]` with mask `[B, S]` to vectors `[B, D]`: the `mean`, the `max`, or `cls`."""
+    """Pool hidden states `[B, S, D]` to vectors `[B, D]`: the `mean`, the `max`, or the first token (`cls`) of those
+    whose mask `[B, S]` is 1."""
     weights = mask[:, :, None].astype(states.dtype)
     if pooling == "cls":
-        return states[:, 0]
+        return states[np.arange(len(mask)), mask.argmax(axis=1)]
     if pooling == "max":
         return np.where(weights > 0, states, -np.inf).max(axis=1)
     return (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
@@ -124,6 +125,9 @@ def open_onnx_model(
         pooling = "" if output == "sentence_embedding" else config.pooling
         if pooling not in ("", "mean", "cls", "max") or (pooling and config.embedding_layers):
             raise InputError(f"{root / file}: expected an output sentence_embedding for pooling {pooling}, found none")
+        if not pooling and not settings.include_prompt and any(text for _, text in settings.prompts):
+            expected = "an output last_hidden_state, as the model does not pool prompts"
+            raise InputError(f"{root / file}: expected {expected}, found sentence_embedding")
     if output not in outputs:
         raise InputError(f"{root / file}: expected an output {output} for {task.value}, found {sorted(outputs)}")
     tokenizer = settings.tokenizer(tokenizer)

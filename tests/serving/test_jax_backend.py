@@ -1,12 +1,15 @@
 """The JAX backend: a batch in a static shape gives what the model gives, also of MiniLM, also on several devices."""
 
+import dataclasses
 import json
 import shutil
 
+import httpx
 import numpy as np
 import pytest
+from served import running
 
-from bert_jax import from_pretrained
+from bert_jax import from_pretrained, pipeline
 from bert_jax.errors import InputError
 from bert_jax.serving.batching import Shape
 from bert_jax.serving.models import open_jax_model
@@ -45,6 +48,23 @@ def test_a_task_that_is_named(models, tmp_path):
     (other / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMultipleChoice"]}))
     with pytest.raises(InputError, match=r"expected a head among .*, found multiple_choice"):
         open_jax_model(str(other), "other", None, "float32", 16)
+
+
+@pytest.mark.parametrize("include_prompt", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_the_prompt_of_a_request(models, tmp_path, include_prompt):
+    """By any name, also in a model that does not pool the tokens of prompts."""
+    source = from_pretrained(models["embedder"])
+    settings = dataclasses.replace(
+        source.settings, prompts=(("query", "the dog: "), ("document", "two ")), include_prompt=include_prompt
+    )
+    dataclasses.replace(source, settings=settings).save_pretrained(tmp_path / "model")
+    served = open_jax_model(str(tmp_path / "model"), "m", None, "float32", 16)
+    embed = pipeline("embed", tmp_path / "model")
+    with running([served]) as address:
+        for name in ("query", "document", None):
+            body = {"inputs": TEXTS[:2], "prompt_name": name}
+            found = httpx.post(f"{address}/embed", json={k: v for k, v in body.items() if v}).json()
+            np.testing.assert_allclose(found, embed(TEXTS[:2], prompt_name=name), atol=1e-6)
 
 
 SCRIPT = """

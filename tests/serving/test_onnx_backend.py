@@ -1,5 +1,6 @@
 """The onnxruntime backend, on ONNX files that the tests make: an embedding and its mean, and two linear heads."""
 
+import json
 import shutil
 from types import SimpleNamespace
 
@@ -101,6 +102,22 @@ def test_poolings():
     states = np.array([[[1.0], [3.0], [9.0]]])
     mask = np.array([[1, 1, 0]])
     assert [pool(states, mask, name).item() for name in ("mean", "cls", "max")] == [2, 1, 3]
+    behind_a_prompt = np.array([[0, 1, 1]])
+    assert [pool(states, behind_a_prompt, name).item() for name in ("mean", "cls", "max")] == [6, 3, 9]
+
+
+def test_a_prompt_that_is_not_pooled(folder):
+    path, (table, _) = folder("vectors", "embedder")
+    pooling = path / "1_Pooling" / "config.json"
+    pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
+    prompts = path / "config_sentence_transformers.json"
+    prompts.write_text(json.dumps(json.loads(prompts.read_text()) | {"prompts": {"query": "two "}}))
+    model = open_onnx_model(str(path), "vectors", "onnx/model.onnx", None, None)
+    with running([model]) as address:
+        (found,) = httpx.post(f"{address}/embed", json={"inputs": "a dog", "prompt_name": "query"}).json()
+    (row,) = model.rows(["two a dog"])
+    expected = table[row.input_ids[2:]].mean(axis=0)
+    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-6)
 
 
 def test_errors_name_the_file(folder):

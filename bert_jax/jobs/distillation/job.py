@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError
 from bert_jax.head_names import NAMED_CLASSIFIERS
@@ -42,7 +43,7 @@ def with_cached_outputs(
     model: Bert,
     tokenizer: Tokenizer,
     rows: Paddable,
-    encode: Callable[[Tokenizer, str, int], Paddable],
+    encode: Callable[[Tokenizer, TextSettings, int], Paddable],
 ) -> Any:
     """Add the teacher's cached outputs to training rows.
 
@@ -52,7 +53,7 @@ def with_cached_outputs(
         model: the student.
         tokenizer: the student's tokenizer.
         rows: n rows, tokenized for the student.
-        encode: function of (tokenizer, prompt, max_length) that tokenizes the same n rows for the teacher.
+        encode: function of (tokenizer, text settings, max_length) that tokenizes the same n rows for the teacher.
     """
     check_terms(settings, model.head)
     load = open_teacher if only_shapes(recipe) else load_teacher
@@ -65,11 +66,7 @@ def with_cached_outputs(
     if only_shapes(recipe):
         return RowsWithOutputs(rows, abstract_outputs(teacher.model, rows), of_tokens)
     length = min(recipe.data.max_seq_length, teacher.model.config.max_position_embeddings)
-    prompt = teacher.settings.prompt() if model.head == "sentence_embedding" else ""
-    skip = teacher.settings.pooling_skip(teacher.tokenizer, prompt, length)
-    config = teacher.model.config.replace(pooling_skip=skip)
-    teacher = teacher._replace(model=dataclasses.replace(teacher.model, config=config))
-    encoded = encode(teacher.tokenizer, prompt, length)
+    encoded = encode(teacher.tokenizer, teacher.settings, length)
     outputs = cached_outputs(teacher, encoded, settings.cache, recipe.eval_batch_size, length)
     return RowsWithOutputs(rows, outputs, of_tokens)
 

@@ -29,7 +29,7 @@ from bert_jax.modeling import Bert, BertOutput, Params
 from bert_jax.modeling.losses import cross_entropy
 
 _OWN = "labels/"  # prefix of the denominators of the task's own loss
-_ARGUMENTS = ("position_ids", "masked_positions", "segment_ids", "cls_positions")
+_ARGUMENTS = ("position_ids", "masked_positions", "segment_ids", "cls_positions", "pooling_mask")
 
 
 class Recorder:
@@ -148,7 +148,7 @@ class DistillationTask:
             return BertOutput(None, logits=cached)
         inputs = inputs | {"input_ids": batch["input_ids"].reshape(inputs["input_ids"].shape)}
         if self.teacher.head != "multiple_choice":
-            of_tokens = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+            of_tokens = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "pooling_mask")
             inputs |= {name: _flat(inputs[name]) for name in of_tokens if inputs.get(name) is not None}
         frozen, options = jax.lax.stop_gradient(params["teacher"]), {"output_last_hidden_state": False}
         return jax.lax.stop_gradient(self.teacher.apply(frozen, **inputs | options | self._outputs()))

@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax import program_cache, storage
-from bert_jax.data.batches import Batch
+from bert_jax.data.batches import TEXT_INPUTS, Batch
 from bert_jax.data.finetuning.batching import EvalSource, few_buckets
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError, logger
@@ -29,7 +29,6 @@ from bert_jax.modeling import Bert, Params
 
 TOKEN_HEAD = "token_classification"  # the head with one output per token
 OUTPUTS = "teacher_outputs"  # the name of the outputs in a batch
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _SHARD = 4096  # rows per shard, and rows padded and hashed at a time
 _log = logger(__name__)
 
@@ -130,7 +129,7 @@ def cached_outputs(
 def abstract_outputs(model: Bert, rows: Paddable) -> np.ndarray:
     """Return zeros shaped like a teacher's outputs for rows of one token; a broadcast view, which takes no memory."""
     batch = rows.pad(np.zeros(1, np.int64), 1, 0)
-    inputs = {name: batch[name] for name in _INPUTS}
+    inputs = _inputs(batch)
     shape = jax.eval_shape(functools.partial(_outputs, model), model.abstract_params(), inputs).shape
     return np.broadcast_to(np.float32(0), (len(rows), *shape[1:]))
 
@@ -157,8 +156,11 @@ def _compute(teacher: Teacher, rows: Paddable, home: storage.Path, batch_size: i
 
 
 def _forward(model: Bert, params: Params, batch: Batch) -> jax.Array:
-    inputs = {name: batch[name] for name in _INPUTS}
-    return _outputs(model, params, inputs)
+    return _outputs(model, params, _inputs(batch))
+
+
+def _inputs(batch: Batch) -> Batch:
+    return {name: batch[name] for name in TEXT_INPUTS if name in batch}
 
 
 @functools.partial(jax.jit, static_argnames="model")
@@ -194,6 +196,6 @@ def _fingerprint(teacher: Teacher, rows: Paddable) -> str:
     longest = int(rows.lengths.max())
     for start in range(0, len(rows), _SHARD):
         batch = rows.pad(np.arange(start, min(start + _SHARD, len(rows))), longest, teacher.tokenizer.pad_id)
-        for name in _INPUTS:
-            digest.update(np.ascontiguousarray(batch[name]).data)
+        for array in _inputs(batch).values():
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

@@ -12,6 +12,13 @@ from bert_jax.recipes.shared_keys import (
     text_column,
 )
 
+PROMPT_KEYS = {
+    "data.query_prefix": Key(str, "text before queries: the prompt `query` in the model's files; not set = the model's "
+                             "own prompt", synonyms="query_prompt query_instruction"),
+    "data.document_prefix": Key(str, "text before documents: the prompt `document` in the model's files; not set = the "
+                                "model's own prompt",
+                                synonyms="passage_prefix document_prompt passage_prompt corpus_prompt"),
+}  # fmt: skip
 SEARCH_LOSSES = ("in_batch_negatives", "margin_mse", "kl_divergence")
 SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.loss": Key("in_batch_negatives", "in_batch_negatives, or a loss that learns a teacher's scores: margin_mse, "

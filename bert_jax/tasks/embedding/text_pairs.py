@@ -74,17 +74,26 @@ def encode_pairs(
     max_length: int,
     label_limit: float = math.inf,
     prompt: str = "",
+    document_prompt: str | None = None,
 ) -> Groups:
-    """Tokenize rows of `read_pairs`, with the prompt before each text; divide the labels by `label_limit` if finite."""
+    """Tokenize rows of `read_pairs`, with the prompt before each text; divide the labels by `label_limit` if finite.
+
+    `document_prompt` is put before all texts of a row but the first; None = the same prompt.
+    """
     labels, unit_label = np.zeros(len(rows), np.float32), label_limit if math.isfinite(label_limit) else 1.0
     if columns.label:
         labels[:] = [number_of("label", values[columns.label]) / unit_label for _, values in rows]
-    return encode_groups(tokenizer, prompted_texts((values for _, values in rows), columns, prompt), labels, max_length)
+    texts = prompted_texts((values for _, values in rows), columns, prompt, document_prompt)
+    return encode_groups(tokenizer, texts, labels, max_length)
 
 
-def prompted_texts(rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "") -> list[list[tuple[str, None]]]:
-    """Return the texts of each row with the prompt before each, for `encode_groups`."""
-    return [[(prompt + values[name], None) for name in text_columns(columns)] for values in rows]
+def prompted_texts(
+    rows: Iterable[dict[str, Any]], columns: Columns, prompt: str = "", document_prompt: str | None = None
+) -> list[list[tuple[str, None]]]:
+    """Return the texts of each row after their prompts, for `encode_groups`; arguments as for `encode_pairs`."""
+    names = text_columns(columns)
+    prompts = [prompt, *[prompt if document_prompt is None else document_prompt] * (len(names) - 1)]
+    return [[(text + values[name], None) for text, name in zip(prompts, names, strict=True)] for values in rows]
 
 
 def text_columns(columns: Columns) -> tuple[str, ...]:

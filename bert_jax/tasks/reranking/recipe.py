@@ -25,6 +25,9 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
                                        "empty = none"),
     "data.label_column": label_column("label", "column of the relevance of a passage or, with passages_column, of "
                                       "lists of relevance; empty with negatives"),
+    "data.query_prefix": Key(str, "text before queries, which becomes the default prompt of the model; not set = that "
+                             "of the cross-encoder in init_from, else none",
+                             synonyms="query_prompt prompt query_instruction"),
     "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map or, for rows of one passage, "
                         "average_precision, accuracy, f1; () = all"),
 }  # fmt: skip

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.conversion.open_checkpoint import open_model
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import INPUTS, Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
 from bert_jax.data.finetuning.ranked_passages import (
@@ -150,13 +152,30 @@ def build(recipe: Recipe) -> Job:
     rows, held = fine_tuning.hold_out(recipe, rows, groups=queries)
     if data.dev:
         held = _read(recipe, data.dev, columns)
-    prompt = loaded.settings.prompt() if loaded else ""
+    settings = _text_settings(recipe)
+    prompt = settings.prompt()
     train = encode_ranked_passages(tokenizer, rows, data.max_seq_length, prompt)
     dev = encode_ranked_passages(tokenizer, held, data.max_seq_length, prompt) if held else None
     single = dev is not None and dev.size == 1
     task = RerankingTask(_model(recipe, config), data.loss, choose_ranking_metrics(data.metrics, single))
     metadata = TrainingMetadata(dataclasses.replace(columns, more=(), texts=""))
-    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata)
+    saved = {"settings": settings} if prompt else {}
+    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, **saved)
+
+
+def _text_settings(recipe: Recipe) -> TextSettings:
+    """Return the text settings of the cross-encoder to train, whose default prompt is put before queries.
+
+    It is `data.query_prefix`, or else that of the cross-encoder in `init_from`.
+    """
+    of_model, prefix = TextSettings(), recipe.data.query_prefix
+    if recipe.init_from:  # `starting_model` reads an encoder, without the settings of its head
+        with open_model(recipe.init_from, HEAD, "") as opened:
+            of_model = opened.settings
+    prompts, default = dict(of_model.prompts), of_model.default_prompt
+    if prefix is not None:
+        prompts, default = prompts | {"query": prefix}, "query"
+    return TextSettings(prompts=tuple(prompts.items()), default_prompt=default, cross_encoder=True)
 
 
 def choose_ranking_metrics(names: Sequence[str], single: bool) -> tuple[str, ...]:

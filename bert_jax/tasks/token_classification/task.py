@@ -103,7 +103,7 @@ def build(recipe: Recipe) -> Job:
     metrics = entities.choose_tagging_metrics(data.metrics, names)
     model = Bert(config.replace(num_labels=len(names), id2label=names), HEAD, setup.compute(recipe))
     task = TokenClassificationTask(model, names, metrics)
-    train = with_teacher_outputs(recipe, model, tokenizer, train, lambda tokenizer, prompt, length: train)
+    train = with_teacher_outputs(recipe, model, tokenizer, train, lambda tokenizer, settings, length: train)
     return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(columns))
 
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from bert_jax import sharding
+from bert_jax.data.batches import POOLING_MASK
 from bert_jax.modeling import Bert
 from bert_jax.tasks.embedding.dense.guide import GUIDE
 from bert_jax.tasks.embedding.dense.recipe import EMBEDDING_LOSSES
@@ -39,7 +40,9 @@ def batch():
     rng, rows = np.random.default_rng(1), embedding_meshes.ROWS
     labels = rng.integers(0, 5, rows).astype(np.float32) / 5
     guide = rng.normal(size=(rows, embedding_meshes.TEXTS, 5)).astype(np.float32)
-    return embedding_meshes.batch() | {"labels": labels, GUIDE: guide}
+    made = embedding_meshes.batch()
+    pooled = made["attention_mask"] * (np.arange(embedding_meshes.LENGTH) >= np.array([[0], [1], [2]]))
+    return made | {"labels": labels, GUIDE: guide, POOLING_MASK: pooled.astype(np.int32)}
 
 
 def gradients(task, devices, micro_batches):

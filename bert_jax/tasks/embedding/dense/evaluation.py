@@ -15,6 +15,7 @@ from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.modeling import Bert
 from bert_jax.reports import page, values
 from bert_jax.tasks.embedding.dense.task import HEAD, SentenceEmbeddingTask, choose_embedding_metrics
+from bert_jax.tasks.embedding.prompts import PromptedRows
 from bert_jax.tasks.embedding.text_pairs import encode_pairs, read_pairs, stream_pairs
 
 
@@ -23,7 +24,8 @@ class SentenceEmbeddingEvaluator(Evaluator):
 
     The similarity function is the one in the model's files, by default cosine. `predict` writes one object per row to a
     `.jsonl` file: `text`, `pair` and `score`. A table has a header and a column `score`. Columns copied from the data
-    come first.
+    come first. If no prompt is named, pairs get the prompts of queries and documents where training put these before
+    the texts.
 
     Args:
         model_dir: a directory in the Hugging Face layout.
@@ -47,6 +49,7 @@ class SentenceEmbeddingEvaluator(Evaluator):
         **options: Any,
     ):
         super().__init__(model_dir, prompt_name=prompt_name, prompt=prompt, truncate_dim=truncate_dim, **options)
+        self._by_role = prompt_name is None and prompt is None and read_training_metadata(model_dir).search_prompts
 
     def build_task(self, model: Bert) -> SentenceEmbeddingTask:
         """Return the task of the model."""
@@ -92,4 +95,8 @@ class SentenceEmbeddingEvaluator(Evaluator):
         return write_answers(out, ["score"], rows, answers, ("score",), lambda row: columns.carried(row[1]))
 
     def _encode(self, pairs: Sequence[tuple[int, dict[str, Any]]], columns: Columns) -> Any:
-        return encode_pairs(self.runner.tokenizer, pairs, columns, self.runner.max_length, prompt=self.runner.prompt)
+        runner = self.runner
+        if not self._by_role:
+            return encode_pairs(runner.tokenizer, pairs, columns, runner.max_length, prompt=runner.prompt)
+        texts = PromptedRows(pairs, columns, by_role=True)
+        return texts.encode(runner.tokenizer, runner.settings, runner.max_length, runner.config.pooling_skip)

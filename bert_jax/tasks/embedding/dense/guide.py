@@ -5,6 +5,7 @@ from collections.abc import Callable
 from bert_jax.conversion.load_pretrained import load_pretrained
 from bert_jax.conversion.model_tokenizer import open_tokenizer
 from bert_jax.conversion.open_checkpoint import open_model
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.finetuning.features import Paddable
 from bert_jax.errors import InputError
 from bert_jax.jobs.distillation.teacher_outputs import RowsWithOutputs, abstract_outputs, cached_outputs
@@ -19,7 +20,7 @@ _HEAD = "sentence_embedding"
 
 
 def with_guide(
-    recipe: Recipe, compute: Compute, rows: Paddable, encode: Callable[[Tokenizer, str, int], Paddable]
+    recipe: Recipe, compute: Compute, rows: Paddable, encode: Callable[[Tokenizer, TextSettings, int], Paddable]
 ) -> RowsWithOutputs:
     """Add the embeddings of the recipe's guide to training rows, from its cache if it has them.
 
@@ -27,7 +28,7 @@ def with_guide(
         recipe: a resolved recipe with `data.guide`.
         compute: compute options of the guide.
         rows: n rows, tokenized for the model.
-        encode: function of (tokenizer, prompt, max_length) that tokenizes the same n rows for the guide.
+        encode: function of (tokenizer, text settings, max_length) that tokenizes the same n rows for the guide.
 
     Raises:
         InputError: the recipe names no cache, or the guide is not a sentence-embedding model.
@@ -43,11 +44,8 @@ def with_guide(
         raise InputError(f"config.data.guide: expected a model of sentence embeddings, found {found}")
     tokenizer = open_tokenizer(loaded)
     length = min(data.max_seq_length, loaded.config.max_position_embeddings)
-    prompt = loaded.settings.prompt()
-    skip = loaded.settings.pooling_skip(tokenizer, prompt, length)
-    model = Bert(loaded.config.replace(pooling_skip=skip), _HEAD, compute)
-    guide = Teacher(model, loaded.params, tokenizer, loaded.settings)
-    encoded = encode(tokenizer, prompt, length)
+    guide = Teacher(Bert(loaded.config, _HEAD, compute), loaded.params, tokenizer, loaded.settings)
+    encoded = encode(tokenizer, loaded.settings, length)
     outputs = cached_outputs(guide, encoded, data.guide_cache, recipe.eval_batch_size, length)
     return RowsWithOutputs(rows, outputs, name=GUIDE)
 

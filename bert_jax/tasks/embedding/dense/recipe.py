@@ -14,6 +14,7 @@ from bert_jax.recipes.shared_keys import (
     pair_column,
     text_column,
 )
+from bert_jax.tasks.embedding.retrieval_keys import PROMPT_KEYS
 
 
 class EmbeddingLoss(NamedTuple):
@@ -25,26 +26,28 @@ class EmbeddingLoss(NamedTuple):
         single_texts: whether it trains on single texts, so that evaluation reads other columns.
         labels: whether it trains on labels.
         negatives: whether each row must have a negative text.
+        searches: whether the first text of a row is a query and the others are documents.
     """
 
     whole_batch: bool = False
     single_texts: bool = False
     labels: bool = False
     negatives: bool = False
+    searches: bool = False
 
 
 EMBEDDING_LOSSES = {
-    "in_batch_negatives": EmbeddingLoss(whole_batch=True),
+    "in_batch_negatives": EmbeddingLoss(whole_batch=True, searches=True),
     "simcse": EmbeddingLoss(whole_batch=True, single_texts=True),
     "tsdae": EmbeddingLoss(single_texts=True),
     "cosine": EmbeddingLoss(labels=True),
     "cosent": EmbeddingLoss(whole_batch=True, labels=True),
     "angle": EmbeddingLoss(whole_batch=True, labels=True),
-    "triplet": EmbeddingLoss(negatives=True),
-    "margin_mse": EmbeddingLoss(labels=True, negatives=True),
+    "triplet": EmbeddingLoss(negatives=True, searches=True),
+    "margin_mse": EmbeddingLoss(labels=True, negatives=True, searches=True),
     "none": EmbeddingLoss(single_texts=True),
 }
-KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
+KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.loss": Key("in_batch_negatives", "the loss, which decides what a row holds (docs/sentence_embeddings.md); "
                      "none = distil only", tuple(EMBEDDING_LOSSES)),
     "data.scale": Key(20.0, "in_batch_negatives, simcse, cosent, angle: factor of the similarities", above=0),
@@ -73,6 +76,8 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.layers_kl_weight": Key(1.0, "adaptive layers: weight of the KL divergence between embeddings of an earlier "
                                  "and the last layer", least=0),
     "data.layers_kl_temperature": Key(0.3, "adaptive layers: temperature of this KL divergence", above=0),
+    "data.pool_prompts": Key(bool, "whether the tokens of prompts are pooled; not set = as in the model, else True",
+                             synonyms="include_prompt"),
     "data.train_columns": column((), "losses simcse, tsdae and none: columns of texts in data.train; () = text_column "
                                  "and, for loss none, pair_column"),
     "data.text_column": text_column("sentence1", "column of the first text"),

@@ -13,16 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.conversion.load_pretrained import Loaded
-from bert_jax.conversion.text_settings import TextSettings
-from bert_jax.data.batches import INPUTS, Batch
+from bert_jax.data.batches import POOLING_MASK, TEXT_INPUTS, Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
-from bert_jax.data.finetuning.groups import Groups
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.similarity import pair_similarities
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics
-from bert_jax.jobs.distillation.teachers import teacher_text_settings
 from bert_jax.jobs.synthetic_rows import table_rows
 from bert_jax.jobs.teaching import distillation_of, with_teacher_outputs
 from bert_jax.jobs.training_metadata import TrainingMetadata
@@ -36,9 +32,10 @@ from bert_jax.tasks.embedding.dense.adaptive_layers import AdaptiveLayers
 from bert_jax.tasks.embedding.dense.guide import GUIDE, with_guide
 from bert_jax.tasks.embedding.dense.losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
 from bert_jax.tasks.embedding.dense.recipe import EMBEDDING_LOSSES
+from bert_jax.tasks.embedding.dense.text_settings import reads_by_role, training_text_settings
 from bert_jax.tasks.embedding.in_batch_negatives import Contrast, embed_in_parts, in_batch_negatives, text_numbers
-from bert_jax.tasks.embedding.text_pairs import encode_pairs, read_pairs
-from bert_jax.tokenization import Tokenizer
+from bert_jax.tasks.embedding.prompts import PromptedRows, sets_prompts
+from bert_jax.tasks.embedding.text_pairs import read_pairs
 
 HEAD = "sentence_embedding"
 
@@ -103,7 +100,7 @@ class SentenceEmbeddingTask:
         A loss that compares rows (`EmbeddingLoss.whole_batch`) is not the sum of the losses of micro-batches, so the
         task gets the whole batch and splits it itself.
         """
-        inputs = {name: batch[name] for name in INPUTS}
+        inputs = {name: batch[name] for name in TEXT_INPUTS if name in batch}
         if self.loss_name == "simcse":  # a text is its own pair, with another dropout mask
             inputs = {name: jnp.repeat(array, 2, axis=1) for name, array in inputs.items()}
         layers = self.adaptive.layers(batch) if self.adaptive else []
@@ -192,16 +189,17 @@ class SentenceEmbeddingTask:
     ) -> jax.Array:
         """Return the embeddings [B, T, D] of a batch; with n `layers`, [B, T, 1 + n, D], the last layer first."""
         rows, texts, length = batch["input_ids"].shape
-        inputs = [batch[name].reshape(-1, length) for name in INPUTS]
+        inputs = {name: batch[name].reshape(-1, length) for name in TEXT_INPUTS if name in batch}
         options: dict[str, Any] = {"output_last_hidden_state": False, "output_hidden_states": bool(layers)}
-        output = self.model.apply(params, *inputs, dropout_key=dropout_key, **options)
+        output = self.model.apply(params, **inputs, dropout_key=dropout_key, **options)
         embeddings = output.sentence_embedding
         assert embeddings is not None
         if not layers:
             return embeddings.reshape(rows, texts, -1)
         assert output.hidden_states is not None
         states = jnp.stack(output.hidden_states[1:-1])
-        earlier = [self.model.embed_hidden_state(params, states[layer], inputs[1]) for layer in layers]
+        masks = inputs["attention_mask"], inputs.get(POOLING_MASK)
+        earlier = [self.model.embed_hidden_state(params, states[layer], *masks) for layer in layers]
         return jnp.stack([embeddings, *earlier], axis=1).reshape(rows, texts, 1 + len(layers), -1)
 
 
@@ -230,12 +228,13 @@ def build(recipe: Recipe) -> Job:
     rows, held = fine_tuning.hold_out(
         recipe, read_pairs(data.train, read, limit, fine_tuning.invalid_rows(recipe, data.train))
     )
-    settings = dataclasses.replace(_text_settings(recipe, loaded), max_length=data.max_seq_length)
-    prompt = settings.prompt()
+    settings = dataclasses.replace(training_text_settings(recipe, loaded), max_length=data.max_seq_length)
     if data.loss == "simcse" and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
         raise InputError("config.model.hidden_dropout_prob: expected dropout above 0 for loss 'simcse', found 0")
-    config = config.replace(pooling_skip=settings.pooling_skip(tokenizer, prompt, data.max_seq_length))
-    train = encode_pairs(tokenizer, rows, learned, data.max_seq_length, limit, prompt)
+    texts = PromptedRows(rows, learned, reads_by_role(data), limit)
+    first, other = texts.pooling_skips(tokenizer, settings, data.max_seq_length)
+    config = config.replace(pooling_skip=first if first == other else 0)  # otherwise batches have a pooling mask
+    train = texts.encode(tokenizer, settings, data.max_seq_length, config.pooling_skip)
     if compares_rows(recipe) and len(train) * max(train.size - 1, 1) < 2:
         raise InputError(f"{data.train}: expected at least 2 rows, which loss {data.loss!r} compares, found 1")
     task = dataclasses.replace(
@@ -244,18 +243,22 @@ def build(recipe: Recipe) -> Job:
         truncate_dim=settings.truncate_dim,
     )
 
-    def encode(tokenizer: Tokenizer, prompt: str, length: int) -> Groups:
-        return encode_pairs(tokenizer, rows, learned, length, limit, prompt)
-
     if data.guide:
-        train = with_guide(recipe, task.model.compute, train, encode)
+        train = with_guide(recipe, task.model.compute, train, texts.encode)
     else:
-        train = with_teacher_outputs(recipe, task.model, tokenizer, train, encode)
+        train = with_teacher_outputs(recipe, task.model, tokenizer, train, texts.encode)
     if data.dev:
         held = read_pairs(data.dev, scored, bad=fine_tuning.invalid_rows(recipe, data.dev))
-    dev = encode_pairs(tokenizer, held, scored, data.max_seq_length, prompt=prompt) if held else None
-    metadata = _metadata(learned, scored)
+    by_role = sets_prompts(data) or (reads_by_role(data) and not scored.label)
+    held_texts = PromptedRows(held, scored, by_role)
+    dev = held_texts.encode(tokenizer, settings, data.max_seq_length, config.pooling_skip) if held else None
+    metadata = dataclasses.replace(_metadata(learned, scored), search_prompts=sets_prompts(data))
     job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
+    query, document = texts.prompts(settings)
+    if query != document:
+        job = dataclasses.replace(
+            job, notes=(*job.notes, f"prompts: {query!r} for queries, {document!r} for documents")
+        )
     if task.adaptive:
         job = task.adaptive.with_layers(job, config.num_hidden_layers, recipe.seed)
     return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job
@@ -298,24 +301,6 @@ def _metadata(learned: Columns, scored: Columns) -> TrainingMetadata:
     return TrainingMetadata(dataclasses.replace(scored, more=()))
 
 
-def _text_settings(recipe: Recipe, loaded: Loaded | None) -> TextSettings:
-    """Return the text settings of the model to train: of `loaded` or, for a new student, of its teacher."""
-    distilled = distillation_of(recipe)
-    if distilled is None or "embeddings" not in distilled.weights:
-        return loaded.settings if loaded else TextSettings()
-    taught = teacher_text_settings(distilled)
-    if distilled.cache:  # the teacher reads texts with its own prompt
-        return loaded.settings if loaded else TextSettings(similarity=taught.similarity)
-    if loaded is None:
-        return dataclasses.replace(taught, truncate_dim=None)
-    if taught.prompt() != loaded.settings.prompt():
-        raise InputError(
-            f"config.distillation.teacher: expected the student's default prompt {loaded.settings.prompt()!r}, as both "
-            f"read the same tokens, found {taught.prompt()!r}; set config.distillation.cache"
-        )
-    return loaded.settings
-
-
 def _check(recipe: Recipe) -> None:
     data = recipe.data
     needs = EMBEDDING_LOSSES[data.loss]
@@ -327,6 +312,10 @@ def _check(recipe: Recipe) -> None:
     if data.loss in ("simcse", "tsdae") and len(data.train_columns) > 1:
         expected = f"one column for loss {data.loss!r}"
         raise InputError(f"config.data.train_columns: expected {expected}, found {data.train_columns}")
+    for name in ("query_prefix", "document_prefix") if data.loss in ("simcse", "tsdae") else ():
+        if data[name] is not None:
+            expected = f"no value for loss {data.loss!r}, whose texts are neither queries nor documents"
+            raise InputError(f"config.data.{name}: expected {expected}, found {data[name]!r}")
     if data.train_columns and not needs.single_texts:
         raise InputError(f"config.data.train_columns: expected () for loss {data.loss!r}, found {data.train_columns}")
     if needs.single_texts and data.validation_split:

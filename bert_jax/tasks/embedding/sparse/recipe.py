@@ -2,9 +2,9 @@
 
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.shared_keys import fine_tuning
-from bert_jax.tasks.embedding.retrieval_keys import SEARCH_KEYS
+from bert_jax.tasks.embedding.retrieval_keys import PROMPT_KEYS, SEARCH_KEYS
 
-KEYS = SEARCH_KEYS | {
+KEYS = SEARCH_KEYS | PROMPT_KEYS | {
     "data.query_flops": Key(3e-4, "weight of the FLOPS regulariser of query vectors", least=0),
     "data.document_flops": Key(1e-4, "weight of the FLOPS regulariser of document vectors", least=0),
     "data.flops_warmup": Key(0.0, "fraction of the steps over which query_flops and document_flops rise "

@@ -18,6 +18,7 @@ from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.batching import TrainSource
 from bert_jax.jobs.base import Job, Metrics
 from bert_jax.recipes import Recipe
+from bert_jax.tasks.embedding.prompts import with_recipe_prompts
 from bert_jax.tasks.embedding.query_documents import QueryDocumentTask, build_retrieval_job
 from bert_jax.tokenization import Tokenizer
 
@@ -114,7 +115,7 @@ def _settings(recipe: Recipe, config: BertConfig, of_model: TextSettings | None)
     """Return the config with SPLADE's pooling, and the model's text settings (for a new model, defaults)."""
     if config.pooling not in SPLADE_POOLINGS:
         config = config.replace(pooling=SPLADE_POOLINGS[0])
-    settings = of_model or TextSettings(similarity="dot")
+    settings = with_recipe_prompts(of_model or TextSettings(similarity="dot"), recipe.data)
     return config, dataclasses.replace(settings, max_length=recipe.data.max_seq_length)
 
 
