@@ -19,12 +19,21 @@ def build(recipe: Recipe) -> Job:
         InputError: the task is not known, or the recipe's data, model or settings are invalid.
     """
     wrap = _wrapper(recipe)
-    job = load_reference(_recipe_of(recipe).build)(recipe)
+    job = _built(recipe, load_reference(_recipe_of(recipe).build))
     if recipe.get("keep_head"):
         from bert_jax.jobs import trained_head
 
         job = trained_head.with_trained_head(job, recipe)
     return wrap(_with_weights(job))
+
+
+def _built(recipe: Recipe, build_task: Callable[[Recipe], Job]) -> Job:
+    """Return the job of a recipe with one data set or several; `build_task` builds it for one."""
+    if not recipe.data.get("sets"):
+        return build_task(recipe)
+    from bert_jax.jobs import several_sets
+
+    return several_sets.build_on_sets(recipe, build_task)
 
 
 def _wrapper(recipe: Recipe) -> Callable[[Job], Job]:
@@ -64,9 +73,17 @@ def abstract_task(recipe: Recipe) -> AbstractTask:
     from bert_jax.jobs import synthetic
 
     task = _recipe_of(recipe)
+    build_task = load_reference(task.build)
+    if recipe.data.get("sets"):
+        from bert_jax.jobs import several_sets
+
+        marked = synthetic.marked_for_shapes(recipe)
+        built = several_sets.build_on_sets(marked, lambda of_set: build_task(synthetic.recipe_for_shapes(of_set, task)))
+        job = _wrapper(marked)(built)
+        return AbstractTask(job.task, job.init_params, several_sets.stages_of_sets(job, recipe))
     recipe = synthetic.recipe_for_shapes(recipe, task)
     wrap = _wrapper(recipe)
-    job = wrap(load_reference(task.build)(recipe))
+    job = wrap(build_task(recipe))
     return AbstractTask(job.task, job.init_params, synthetic.stages_of(job, recipe))
 
 

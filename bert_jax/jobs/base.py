@@ -168,4 +168,6 @@ class Job:
     def with_wrapped_task(self, wrap: Callable[[Task], Task], **changes: Any) -> Self:
         """Return this job with `wrap` applied to its task and to those of its held-out sets, and other changes."""
         more = {name: each._replace(task=wrap(each.task)) for name, each in self.more_evaluations.items()}
-        return dataclasses.replace(self, task=wrap(self.task), more_evaluations=more, **changes)
+        # A task of several data sets wraps the task of each.
+        task = self.task.wrapped(wrap) if hasattr(self.task, "wrapped") else wrap(self.task)
+        return dataclasses.replace(self, task=task, more_evaluations=more, **changes)

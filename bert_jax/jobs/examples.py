@@ -43,6 +43,8 @@ def examples_of_recipe(recipe: recipes.Recipe, model_dir: storage.PathLike, coun
         InputError: as `jobs.build`; or the model was saved with another head or other classes, or is an ELECTRA with
             its generator.
     """
+    if recipe.data.get("sets"):
+        raise InputError(f"config.data.sets: expected one data set of examples, found {', '.join(recipe.data.sets)}")
     recipe = starting_from(recipe, model_dir)
     recipe.distillation = recipes.RECIPES[recipe.task]().distillation  # a recipe without distillation
     changes: dict[str, Any] = {"lora.rank": 0}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bert_jax.data.finetuning.packing import PackedSource
 
 _Row = TypeVar("_Row")
+OPEN_MODEL = "open_model"  # key of a recipe: the function in place of `opened_model`, where data sets share one model
 
 
 class StartingModel(NamedTuple):
@@ -53,13 +54,20 @@ def starting_model(recipe: Recipe, head: str, read_head: str = "encoder") -> Sta
     Raises:
         InputError: the model is missing, lacks the head or has too few positions, or no training data is named.
     """
+    open_model = recipe.get(OPEN_MODEL) or opened_model
+    start: StartingModel = open_model(recipe, head, read_head)
+    setup.check_length(recipe.data.max_seq_length, start.config, "config.data.max_seq_length")
+    if not recipe.data.train:
+        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
+    return start
+
+
+def opened_model(recipe: Recipe, head: str, read_head: str) -> StartingModel:
+    """Open the model of `starting_model`, without checks of the data."""
     loaded = setup.pretrained(recipe, head if recipe.distillation.student_layers else read_head)
     tokenizer = setup.tokenizer(recipe, loaded=loaded)
     architecture = setup.config(recipe, tokenizer, loaded)
     setup.check_head(architecture, head)
-    setup.check_length(recipe.data.max_seq_length, architecture, "config.data.max_seq_length")
-    if not recipe.data.train:
-        raise InputError("config.data.train: expected a file or tfds:NAME:SPLIT to learn from, found nothing")
     return StartingModel(loaded, tokenizer, architecture)
 
 

@@ -32,8 +32,7 @@ def recipe_for_shapes(recipe: Recipe, task: TaskRecipe) -> Any:
     Raises:
         InputError: the recipe names no data, and its task has no synthetic rows.
     """
-    c = recipe.copy_and_resolve_references()
-    _put(c, **{ONLY_SHAPES: True})
+    c = marked_for_shapes(recipe)
     if any(c.data.get(name) for name in DATA):
         return c
     if task.synthetic_rows is None:
@@ -48,6 +47,13 @@ def recipe_for_shapes(recipe: Recipe, task: TaskRecipe) -> Any:
     _put(c.data, **{"prepared" if task.pretraining else "train": file})
     if not (c.tokenizer or c.init_from or c.distillation.teacher):
         _put(c, tokenizer=SyntheticTokenizer(recipes.model_config(c)))
+    return c
+
+
+def marked_for_shapes(recipe: Recipe) -> Any:
+    """Return a copy of a recipe that is marked `only_shapes`."""
+    c = recipe.copy_and_resolve_references()
+    _put(c, **{ONLY_SHAPES: True})
     return c
 
 

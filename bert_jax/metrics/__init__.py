@@ -145,7 +145,7 @@ def lower_is_better(name: str) -> bool:
     """Return whether lower values of a metric are better, as for a loss, perplexity or error."""
     import_plugins()
     lower = {metric.name for metric in (*METRICS, *_registered.values()) if metric.lower_is_better}
-    return name in lower or name.endswith(("loss", "perplexity", "error"))
+    return name.rpartition("/")[2] in lower or name.endswith(("loss", "perplexity", "error"))
 
 
 def _own(kind: str) -> dict[str, Metric]:

@@ -20,6 +20,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 
 from bert_jax import jobs, parameter_sharding, recipes, sharding
+from bert_jax.data.batches import sub_batches
 from bert_jax.jobs.base import AbstractTask, Stage
 from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.hlo import Collective
@@ -159,7 +160,8 @@ def plan(recipe: recipes.Recipe, topology: Slice, say: Callable[[str], None] = l
 
 def stage_text(stage: Stage) -> str:
     """Return the shape of a batch as text: `256 x 512`, or `256 x 4 x 512` if an example has several sequences."""
-    return " x ".join(map(str, stage.batch["input_ids"].shape))
+    shapes = (part["input_ids"].shape for part in sub_batches(stage.batch).values())
+    return " + ".join(" x ".join(map(str, shape)) for shape in shapes)
 
 
 def for_tpu(abstract_task: AbstractTask) -> AbstractTask:
@@ -169,6 +171,8 @@ def for_tpu(abstract_task: AbstractTask) -> AbstractTask:
 
 def _on_tpu(part: Any) -> Any:
     """Return a copy of a model, or of a task and its models, that targets TPU; a task may wrap another task."""
+    if hasattr(part, "wrapped"):  # a task of several data sets
+        return part.wrapped(_on_tpu)
     if hasattr(part, "compute"):
         return dataclasses.replace(part, compute=dataclasses.replace(part.compute, platform="tpu"))
     names = {field.name for field in dataclasses.fields(part)} & {"model", "task", "teacher"}
@@ -182,6 +186,7 @@ def _plan_stage(
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=split) for name, array in stage.batch.items()
     }
+    shapes = [part["input_ids"].shape for part in sub_batches(stage.batch).values()]
     flops = step_flops(abstract_task.task.model, stage.batch)
     lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
     compiled = compile_step(lowered, dict(mesh.shape), topology)
@@ -194,8 +199,8 @@ def _plan_stage(
     )
     return StagePlan(
         num_steps=stage.num_steps,
-        length=stage.batch["input_ids"].shape[-1],
-        batch_size=stage.batch["input_ids"].shape[0],
+        length=max(shape[-1] for shape in shapes),
+        batch_size=sum(shape[0] for shape in shapes),
         state_bytes=_bytes_of(program.like),
         peak_bytes=compiled.peak_bytes,
         fits=compiled.fits,

@@ -34,6 +34,7 @@ class Key:
         may_change: what a change does to a resumed run; "" = the key must not change, as the run would be another one.
         synonyms: the key's names in other libraries, separated by spaces, for hints; `-` is written as `_`.
         former: the key's dotted name in the config.json of older runs; "" = the same.
+        per_set: for a key of `data`, whether each set of `data.sets` may have its own value.
     """
 
     default: Any
@@ -45,6 +46,7 @@ class Key:
     may_change: str = ""
     synonyms: str = ""
     former: str = ""
+    per_set: bool = True
 
     @property
     def type(self) -> type:

@@ -25,8 +25,13 @@ def resolve(recipe: ConfigDict, platform: str = "") -> ConfigDict:
         InputError: a value is out of its range or not one of its choices; the message names the key.
     """
     c = recipe.copy_and_resolve_references()
-    _choices(c)
-    _ranges(c)
+    if c.data.get("sets") is None:
+        _choices(c)
+        _ranges(c)
+    else:
+        from bert_jax.recipes.data_sets import check_each_set
+
+        check_each_set(c, _choices, _ranges)
     on_cpu = (platform or jax.default_backend()) == "cpu"
     if c.dtype == "auto":
         c.dtype = "float32" if on_cpu else "bfloat16"
@@ -45,9 +50,9 @@ def _choices(c: ConfigDict) -> None:
         raise InputError(f"config.task: {c.task!r} is not known{did_you_mean(str(c.task), KEYS)}")
     flat = flatten(c)
     for name, key in KEYS[c.task].items():
-        if flat[name] is None and key.value is not None:
+        if name in flat and flat[name] is None and key.value is not None:
             raise InputError(f"config.{name}: expected {key.type.__name__}, found None")
-    choices = {name: key.choices for name, key in KEYS[c.task].items() if flat[name] is not None and key.choices}
+    choices = {name: key.choices for name, key in KEYS[c.task].items() if flat.get(name) is not None and key.choices}
     for name, known in choices.items():
         if flat[name] not in known:
             raise InputError(f"config.{name}: {flat[name]!r} is not known{did_you_mean(flat[name], known)}")
@@ -56,10 +61,11 @@ def _choices(c: ConfigDict) -> None:
 def _ranges(c: ConfigDict) -> None:
     flat = flatten(c)
     for name, key in KEYS[c.task].items():
-        if isinstance(flat[name], (int, float)) and not key.in_range(flat[name]):
-            raise InputError(f"config.{name}: expected {key.limits()}, found {flat[name]}")
-        if isinstance(flat[name], float) and math.isfinite(flat[name]):
-            _check_float32(name, abs(flat[name]))
+        value = flat.get(name)
+        if isinstance(value, (int, float)) and not key.in_range(value):
+            raise InputError(f"config.{name}: expected {key.limits()}, found {value}")
+        if isinstance(value, float) and math.isfinite(value):
+            _check_float32(name, abs(value))
     if c.optimizer.warmup_steps and c.optimizer.warmup_ratio:
         raise InputError("config.optimizer: expected warmup_steps or warmup_ratio, found both")
     if check := TASK_RECIPES[c.task].check:

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 from bert_jax.recipes.base import Key
-from bert_jax.recipes.keys import KEYS, RECIPES
+from bert_jax.recipes.keys import KEYS, RECIPES, SETS
 from bert_jax.recipes.reading import find_key, flatten
 
 
@@ -35,7 +35,15 @@ def describe_keys(recipe: ConfigDict, name: str = "") -> list[Described]:
         InputError: there is no such key.
     """
     values, defaults = flatten(recipe), flatten(RECIPES[recipe.task]())
-    described = [Described(key, values[key], defaults[key], kind) for key, kind in KEYS[recipe.task].items()]
+    described = [
+        Described(key, values.get(key, kind.value), defaults.get(key, kind.value), kind)
+        for key, kind in KEYS[recipe.task].items()
+    ]
+    if recipe.data.get("sets"):
+        from bert_jax.recipes.data_sets import described_sets
+
+        described = [item for item in described if item.name != SETS]
+        described += [Described(key, values[key], None, kind) for key, kind in described_sets(recipe, values)]
     name = name.removeprefix("--").removeprefix("config.").rstrip(".")
     if name in ("", "config"):
         return described

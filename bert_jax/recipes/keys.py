@@ -16,6 +16,7 @@ from bert_jax.tasks import TaskObjects
 
 # Value of a recipe's `task` -> the recipe of the task, imported on lookup.
 TASK_RECIPES: Mapping[str, TaskRecipe] = TaskObjects("recipes")
+SETS = "data.sets"  # key of several data sets in one run
 
 
 class _Keys(Mapping[str, Mapping[str, Key]]):
@@ -90,8 +91,10 @@ def is_pretraining(recipe: ConfigDict) -> bool:
 
 
 def compares_rows(recipe: ConfigDict) -> bool:
-    """Return whether the loss compares the rows of a batch, so that only the task itself can split the batch."""
-    return recipe.data.get("loss") in TASK_RECIPES[recipe.task].whole_batch_losses
+    """Return whether the loss, or that of one of several data sets, compares the rows of a batch, so that only the task
+    itself can split the batch."""
+    losses = {each.get("loss", recipe.data.get("loss")) for each in (recipe.data.get("sets") or {"": {}}).values()}
+    return not losses.isdisjoint(TASK_RECIPES[recipe.task].whole_batch_losses)
 
 
 def stages(recipe: ConfigDict) -> tuple[tuple[int, int, int], ...]:

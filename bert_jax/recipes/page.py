@@ -73,7 +73,8 @@ def _cell(value: Any) -> str:
 
 def _table(keys: Mapping[str, Key], names: Sequence[str], defaults: Mapping[str, Any]) -> list[str]:
     """Return the lines of a Markdown table of the keys `names`."""
-    rows = [f"| `{name}` | {_cell(defaults[name])} | {keys[name].allowed()} | {keys[name].meaning} |" for name in names]
+    values = {name: defaults.get(name, keys[name].value) for name in names}
+    rows = [f"| `{name}` | {_cell(values[name])} | {keys[name].allowed()} | {keys[name].meaning} |" for name in names]
     return ["| key | default | values | meaning |", "|---|---|---|---|", *rows]
 
 

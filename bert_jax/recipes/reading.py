@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import storage
-from bert_jax.errors import InputError, did_you_mean
-from bert_jax.recipes.keys import KEYS, RECIPES, renamed_keys, synonyms
+from bert_jax.errors import InputError
+from bert_jax.recipes.keys import KEYS, RECIPES, SETS, renamed_keys
 from bert_jax.recipes.shipped import find_recipe
 from bert_jax.registry import Registry
 
@@ -71,25 +70,12 @@ def _from_python(path: str, arg: str) -> ConfigDict:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == path]
         line = lines[-1] if lines else getattr(error, "lineno", None)
-        raise InputError(f"{path}:{line or 1}: {_reason(error)}") from error
+        from bert_jax.recipes.hints import reason_of_error
+
+        raise InputError(f"{path}:{line or 1}: {reason_of_error(error)}") from error
     if not isinstance(recipe, ConfigDict) or recipe.get("task") not in RECIPES:
         raise InputError(f"{path}: get_config must return a recipe of bert_jax.recipes, found {type(recipe).__name__}")
     return recipe.lock()
-
-
-def _reason(error: Exception) -> str:
-    """Return the reason of an error in a recipe file; shorten ml_collections' messages, which quote the recipe."""
-    text = str(error).strip()
-    if key := re.search(r'Key "([^"]+)" does not exist', text):
-        guess = re.search(r'Did you mean "([^"]+)"', text)
-        leaves = {name.rpartition(".")[2] for keys in KEYS.values() for name in keys}
-        from bert_jax.synonyms import names_here
-
-        known = names_here(key[1], sorted(leaves), synonyms()) or ([guess[1]] if guess else [])
-        return f"there is no key {key[1]!r}" + (f"; did you mean {' or '.join(map(repr, known))}?" if known else "")
-    if field := re.search(r"override field '([^']+)'.* type <class '(\w+)'> .* type <class '(\w+)'>", text, re.DOTALL):
-        return f"{field[1]}: expected {field[3]}, found {field[2]}"
-    return f"{type(error).__name__}: {(text.splitlines() or [''])[0]}"
 
 
 def _from_json(path: str) -> ConfigDict:
@@ -125,8 +111,9 @@ def _override(recipe: ConfigDict, override: str) -> None:
     if not equals:
         raise InputError(f"{override}: expected --config.KEY=VALUE")
     if text.lower() in ("--help", "-h", "help", "?"):
-        node, last = find_key(recipe, name)
-        key = KEYS[recipe.task][name]
+        from bert_jax.recipes.data_sets import declared_key
+
+        (node, last), key = find_key(recipe, name), declared_key(recipe.task, name)
         raise InputError(f"config.{name}: expected a value ({key.allowed()}), found {text!r}; its meaning: "
                          f"{key.meaning}; now {node[last]!r}")  # fmt: skip
     _set(recipe, name, _parse(recipe, name, text), repr(text))
@@ -138,12 +125,19 @@ def find_key(recipe: ConfigDict, name: str) -> tuple[ConfigDict, str]:
     Raises:
         InputError: there is no such key, or it is a group of keys.
     """
+    if name.startswith(f"{SETS}."):
+        from bert_jax.recipes.data_sets import find_set_key
+
+        return find_set_key(recipe, name)
     node = recipe
     *parents, last = name.split(".")
     for depth, part in enumerate([*parents, last]):
         if part not in node:
+            from bert_jax.recipes.hints import hint_for_key
+
             where = ".".join(["config", *parents[:depth]])
-            raise InputError(f"config.{name}: {where} has no key {part!r}{_key_hint(recipe, node, part, last)}")
+            hint = hint_for_key(recipe.task, flatten(recipe), node, part, last)
+            raise InputError(f"config.{name}: {where} has no key {part!r}{hint}")
         if depth < len(parents):
             if not isinstance(node[part], ConfigDict):
                 raise InputError(f"config.{name}: config.{'.'.join(parents[: depth + 1])} has no keys inside")
@@ -151,31 +145,6 @@ def find_key(recipe: ConfigDict, name: str) -> tuple[ConfigDict, str]:
     if isinstance(node[last], ConfigDict):
         raise InputError(f"config.{name}: expected one of its keys: {', '.join(sorted(node[last].keys()))}")
     return node, last
-
-
-def _key_hint(recipe: ConfigDict, node: ConfigDict, part: str, last: str) -> str:
-    """Return a hint for an unknown key: similar keys in `node`, or keys elsewhere in the recipe.
-
-    Args:
-        recipe: the whole recipe.
-        node: the group in which the key was looked up.
-        part: the part of the dotted name that `node` lacks.
-        last: the last part of the dotted name.
-    """
-    inside, others = list(node.keys()), synonyms(recipe.task)
-    from bert_jax.synonyms import names_here
-
-    if not names_here(part, inside, others):
-        leaves = {full: full.rpartition(".")[2] for full in flatten(recipe)}
-        called = [leaf for leaf in leaves.values() if leaf == last] or names_here(last, list(leaves.values()), others)
-        if elsewhere := [full for full, leaf in leaves.items() if leaf in called]:
-            return f"; did you mean {' or '.join(map(repr, elsewhere))}?"
-        hint = did_you_mean(part, inside, others)
-        if "did you mean" not in hint and "did you mean" in (near := did_you_mean(last, leaves.values(), others)):
-            full = next(full for full, leaf in leaves.items() if repr(leaf) in near)
-            return f"; did you mean {full!r}?"
-        return hint
-    return did_you_mean(part, inside, others)
 
 
 def _set(recipe: ConfigDict, name: str, value: Any, value_text: str) -> None:

@@ -35,20 +35,24 @@ def device_batch(
     """Make global arrays of `batch_size` rows, split by `sharding`.
 
     Args:
-        rows: slice of rows -> host arrays; called once for each distinct part on the devices of this process.
+        rows: slice of rows -> host arrays; called once for each distinct part on the devices of this process. Arrays
+            with other numbers of rows must be split in the same proportions.
         batch_size: number of rows in the global batch.
         sharding: a sharding that splits only the rows.
     """
     indices = sharding.addressable_devices_indices_map((batch_size,)).values()
     parts = {bounds: rows(slice(*bounds)) for bounds in {_bounds(index, batch_size) for index in indices}}
 
-    def assemble(name: str, shape: tuple[int, ...]) -> jax.Array:
+    def assemble(name: str, size: int, shape: tuple[int, ...]) -> jax.Array:
         def part(index: tuple[slice, ...] | None) -> Any:
-            return parts[_bounds(index, batch_size)][name]
+            start, stop = _bounds(index, size)
+            return parts[start * batch_size // size, stop * batch_size // size][name]
 
-        return jax.make_array_from_callback((batch_size, *shape), sharding, part)
+        return jax.make_array_from_callback((size, *shape), sharding, part)
 
-    return {name: assemble(name, array.shape[1:]) for name, array in next(iter(parts.values())).items()}
+    ((start, stop), first), *_ = parts.items()
+    sizes = {name: len(array) * batch_size // (stop - start) for name, array in first.items()}
+    return {name: assemble(name, sizes[name], array.shape[1:]) for name, array in first.items()}
 
 
 def _bounds(index: tuple[slice, ...] | None, size: int) -> tuple[int, int]:

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.config import BertConfig
+from bert_jax.data.batches import sub_batches
 from bert_jax.head_names import DECODER_HEAD
 from bert_jax.modeling import Bert, Electra, EncoderDecoder
 
 
 def step_flops(model: Bert | Electra | EncoderDecoder, batch: Mapping[str, Any]) -> float:
     """Return the FLOPs of a training step (`train_flops`), summed over the model's parts, from a batch's shapes."""
+    if "input_ids" not in batch:  # rows of data sets
+        return sum(step_flops(model, part) for part in sub_batches(dict(batch)).values())
     *rows, length = batch["input_ids"].shape
     if isinstance(model, EncoderDecoder):
         return encoder_decoder_flops(model, rows[0], length, batch["decoder_input_ids"].shape[-1])

@@ -116,7 +116,8 @@ def _inputs(use: ModelUse, tokenizer: str, options: str = "") -> str:
 
 def _data(job: Job, data: Mapping[str, Any]) -> list[str]:
     """Return what the model was trained on, from the record of a run's data."""
-    rows = {name: f"{data[name]['rows']:,} rows" for name in ("train", "dev") if data.get(name)}
+    tables = [name for name in data if name.rpartition("/")[2] in ("train", "dev") and data[name]]
+    rows = {name: f"{data[name]['rows']:,} rows" for name in tables}
     for number, prepared in enumerate(data.get("prepared") or (), 1):
         rows[f"prepared directory {number}"] = f"{prepared['examples']:,} examples"
     lines = _table(("data", "size"), rows)

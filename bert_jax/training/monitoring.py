@@ -13,6 +13,7 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax import storage
+from bert_jax.data.batches import sub_batches
 from bert_jax.errors import logger
 from bert_jax.training.peaks import peak_flops
 
@@ -74,10 +75,11 @@ class Throughput:
 
     def add(self, model: "Bert | Electra", batch: Mapping[str, Any]) -> None:
         """Count the (global) batch of a step."""
-        *rows, length = batch["input_ids"].shape
         self._steps += 1
-        self._sequences += rows[0]
-        self._tokens += math.prod(rows) * length
+        for part in sub_batches(dict(batch)).values():
+            *rows, length = part["input_ids"].shape
+            self._sequences += rows[0]
+            self._tokens += math.prod(rows) * length
         if self._peak is not None:
             from bert_jax.training.flops import step_flops
 

@@ -79,6 +79,10 @@ def check_mesh(recipe: Recipe, model: "Bert | Electra | EncoderDecoder", mesh: M
 def check_fits(recipe: Recipe, job: Job, mesh: Mesh) -> None:
     """Raise InputError when batches or heads do not divide over the mesh, or the recipe does not fit model or data."""
     check_mesh(recipe, job.task.model, mesh, bool(job.evaluations))
+    if recipe.data.get("sets"):
+        from bert_jax.jobs import several_sets
+
+        several_sets.check_rows_of_sets(job.train_source, sharding.batch_parts(mesh) * recipe.accumulation_steps)
     check_registered(recipe.optimizer.name, OptimizerSettings(**{name: recipe.optimizer[name] for name in _SETTINGS}))
     layers = min(part.config.num_parameter_rows for part in job.task.model.models)
     for name, count in (

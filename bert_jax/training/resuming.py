@@ -7,7 +7,7 @@ from typing import Any
 from bert_jax import recipes
 from bert_jax.errors import InputError
 from bert_jax.recipes.base import CONTENT, LENGTH, Recipe
-from bert_jax.recipes.keys import KEYS
+from bert_jax.recipes.keys import KEYS, SETS
 
 # Prefix of keys -> the key that enables them. While it has no value, nothing reads them.
 _SWITCHES = {"lora.": "lora.rank", "quantization.": "quantization.mode"}
@@ -38,7 +38,9 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
     either = {**KEYS.get(saved["task"], {}), **declared}
     changeable = {name for name, key in either.items() if key.may_change and (has_content or key.may_change != CONTENT)}
     phrases = []
-    for key in sorted((old.keys() | new.keys()) - changeable):
+    for key in sorted(old.keys() | new.keys()):
+        if _key_for_all_sets(key) in changeable:
+            continue
         switch = next((name for prefix, name in _SWITCHES.items() if key.startswith(prefix)), None)
         if switch and not old.get(switch) and not new.get(switch):
             continue
@@ -46,6 +48,11 @@ def differences(saved: dict[str, Any], recipe: dict[str, Any], has_content: bool
         if plain(before) != plain(now):
             phrases.append(f"{key} was {before!r}, is now {now!r}")
     return phrases
+
+
+def _key_for_all_sets(name: str) -> str:
+    """Return the key `data.KEY` for `data.sets.NAME.KEY`, and other keys as they are."""
+    return f"data.{name.rpartition('.')[2]}" if name.startswith(f"{SETS}.") else name
 
 
 def has_other_length(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
@@ -57,7 +64,8 @@ def has_other_length(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
 def have_same_paths(saved: dict[str, Any], recipe: dict[str, Any]) -> bool:
     """Return whether two nested recipes name the same files: whether they agree in all keys of `CONTENT`."""
     old, new = recipes.with_current_names(recipes.flatten(saved)), recipes.flatten(recipe)
-    names = [name for name, key in KEYS[recipe["task"]].items() if key.may_change == CONTENT]
+    content = {name for name, key in KEYS[recipe["task"]].items() if key.may_change == CONTENT}
+    names = [name for name in old.keys() | new.keys() if _key_for_all_sets(name) in content]
     return all(plain(old.get(name, new.get(name))) == plain(new.get(name)) for name in names)
 
 
@@ -127,7 +135,7 @@ def data_differences(then: Mapping[str, Any], now: Mapping[str, Any], places: Ma
         if plain(before) == plain(after):
             continue
         where = places.get(name) or "the recipe"
-        match name:
+        match name.rpartition("/")[2]:  # SET/NAME for one of several data sets
             case "classes":
                 phrase = f"the run began with {_listed(before)}; {where} now has {_listed(after)}"
             case "train" | "dev":

@@ -291,9 +291,14 @@ class Workdir:
             places["prepared"] = "data.mixture"
         places["weights"] = recipe.init_from
         places |= {"classes": places["train"], "vocabulary": recipe.tokenizer or recipe.init_from or places["prepared"]}
+        if recipe.data.get("sets"):
+            from bert_jax.recipes.data_sets import paths_of_sets
+
+            places |= paths_of_sets(recipe)
         differences = resuming.data_differences(record.data, data, places)
-        if "dev" in differences and not recipe.best_metric and not is_finished:
-            log.warning("%s; evaluations from here on cannot be compared with those before", differences.pop("dev"))
+        for name in [each for each in differences if each.rpartition("/")[2] == "dev"]:
+            if not recipe.best_metric and not is_finished:
+                log.warning("%s; evaluations from here on cannot be compared with those before", differences.pop(name))
         if differences:
             raise InputError(
                 f"{self.path}: the data are not those that the run began with: {'; '.join(differences.values())}; "

@@ -9,6 +9,8 @@ from typing import Any
 
 from gliners import write_rows as write_gliner_rows
 from relation_rows import rows_of, write_model
+from set_tables import recipe as sets_recipe
+from set_tables import write_tables
 from small import recipe as small_recipe
 from small import sentence
 
@@ -96,6 +98,15 @@ def _colbert(at: str, run: str) -> Any:
     return _changed(recipes.multi_vector(), at, **columns, **sizes, **rate)
 
 
+def _write_sets(makers: Makers, at: Path) -> None:
+    write_tables(at)
+    makers.write_small(at / "encoder")
+
+
+def _sets(at: str, run: str) -> Any:
+    return sets_recipe(at, **_OFTEN, **{"data.sampling": "temperature", "data.sampling_temperature": 3.0})
+
+
 def _write_relations(makers: Makers, at: Path) -> None:
     for name in ("train", "dev"):
         (at / f"{name}.json").write_text(json.dumps(rows_of(60, seed=len(name))))
@@ -177,6 +188,7 @@ def _distillation(at: str, run: str) -> Any:
 KINDS = {
     "zero-shot NER": Kind("finetune", _write_gliner, _gliner),
     "multi-vector": Kind("finetune", _write_colbert, _colbert),
+    "several data sets": Kind("finetune", _write_sets, _sets),
     "relation extraction": Kind("finetune", _write_relations, _relations),
     "sequence to sequence": Kind("finetune", _write_translation, _translation),
     "mixture": Kind("pretrain", _write_mixture, _mixture),

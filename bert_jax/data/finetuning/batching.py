@@ -81,12 +81,26 @@ class TrainSource:
         self._bucket_of = np.searchsorted(self.buckets, features.lengths)
         # Two epochs are cached: a prefetching reader alternates between them at the end of an epoch.
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
-        self._values: Callable[[int], Mapping[str, float]] = lambda step: {}
+        self._values: Callable[[int, int], Mapping[str, float]] = lambda step, num_steps: {}
+        self._num_steps = 0
 
-    def with_values(self, values: Callable[[int], Mapping[str, float]]) -> Self:
-        """Return this source with further float32 arrays `[B]` in each batch, filled with the values for the step."""
-        changed = copy.copy(self)
+    def with_values(self, values: Callable[[int, int], Mapping[str, float]], num_steps: int = 0) -> Self:
+        """Return this source with further float32 arrays `[B]` in each batch, filled with the values for the step and
+        the number of steps of the run."""
+        changed = self.in_run(num_steps)
         changed._values = values
+        return changed
+
+    def in_run(self, num_steps: int) -> Self:
+        """Return this source for a run of `num_steps` of its batches."""
+        changed = copy.copy(self)
+        changed._num_steps = num_steps
+        return changed
+
+    def resized(self, batch_size: int, buckets: Sequence[int]) -> Self:
+        """Return a source of the same rows with another batch size and other buckets."""
+        changed = type(self)(self.features, batch_size, buckets, self._pad_id, self._seed)
+        changed._values, changed._num_steps = self._values, self._num_steps
         return changed
 
     @property
@@ -104,7 +118,7 @@ class TrainSource:
         index, lengths = self._plan(step // self.steps_per_epoch)
         at = step % self.steps_per_epoch
         batch = self.features.pad(index[at][rows], lengths[at], self._pad_id)
-        more = self._values(step)
+        more = self._values(step, self._num_steps)
         return batch | {name: np.full(len(batch["example_weights"]), value, np.float32) for name, value in more.items()}
 
     def shapes(self) -> dict[int, int]:

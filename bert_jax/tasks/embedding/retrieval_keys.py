@@ -2,6 +2,7 @@
 
 from bert_jax.metrics import metric_names
 from bert_jax.recipes.base import Key
+from bert_jax.recipes.data_sets import SET_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
@@ -20,7 +21,7 @@ PROMPT_KEYS = {
                                 synonyms="passage_prefix document_prompt passage_prompt corpus_prompt"),
 }  # fmt: skip
 SEARCH_LOSSES = ("in_batch_negatives", "margin_mse", "kl_divergence")
-SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
+SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.loss": Key("in_batch_negatives", "in_batch_negatives, or a loss that learns a teacher's scores: margin_mse, "
                      "kl_divergence (docs/retrieval.md)", SEARCH_LOSSES),
     "data.scale": Key(1.0, "in_batch_negatives: factor of the scores before the softmax", above=0),

@@ -1,6 +1,7 @@
 """The recipe of rerankers."""
 
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
+from bert_jax.recipes.data_sets import SET_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
@@ -13,7 +14,7 @@ from bert_jax.recipes.shared_keys import (
 )
 from bert_jax.tasks.reranking.losses import RERANKING_LOSSES
 
-KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {"data.has_header": HAS_HEADER} | {
+KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.loss": Key("binary_cross_entropy", "binary_cross_entropy of each passage, or a loss over the passages of a "
                      "query (docs/reranking.md)", tuple(RERANKING_LOSSES)),
     "data.text_column": text_column("query", "column of the query"),

@@ -83,7 +83,7 @@ class AdaptiveLayers:
     def with_layers(self, job: Job, num_layers: int, seed: int) -> Job:
         """Return a job whose batches name the earlier layers to train, a pure function of seed and step."""
 
-        def values(step: int) -> Mapping[str, float]:
+        def values(step: int, _num_steps: int) -> Mapping[str, float]:
             chosen = np.random.default_rng([seed, step]).choice(num_layers - 1, self.count, replace=False)
             return {_LAYER.format(i): float(layer) for i, layer in enumerate(chosen)}
 

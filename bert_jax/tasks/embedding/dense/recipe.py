@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from bert_jax.metrics import metric_names
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
+from bert_jax.recipes.data_sets import SET_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
@@ -47,7 +48,7 @@ EMBEDDING_LOSSES = {
     "margin_mse": EmbeddingLoss(labels=True, negatives=True, searches=True),
     "none": EmbeddingLoss(single_texts=True),
 }
-KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | {"data.has_header": HAS_HEADER} | {
+KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.loss": Key("in_batch_negatives", "the loss, which decides what a row holds (docs/sentence_embeddings.md); "
                      "none = distil only", tuple(EMBEDDING_LOSSES)),
     "data.scale": Key(20.0, "in_batch_negatives, simcse, cosent, angle: factor of the similarities", above=0),

@@ -5,14 +5,16 @@ from bert_jax.recipes.shared_keys import fine_tuning
 from bert_jax.tasks.embedding.retrieval_keys import SEARCH_KEYS
 
 KEYS = SEARCH_KEYS | {
-    "data.token_dim": Key(int, "dimensions of a token's vector; not set = as in the model, else 128", least=1),
-    "data.query_length": Key(int, "maximum number of tokens in a query; not set = as in the model, else 32", least=3),
+    "data.token_dim": Key(int, "dimensions of a token's vector; not set = as in the model, else 128", least=1,
+                          per_set=False),
+    "data.query_length": Key(int, "maximum number of tokens in a query; not set = as in the model, else 32", least=3,
+                             per_set=False),
     "data.query_expansion": Key(bool, "whether queries are filled up with mask tokens; not set = as in the model, else "
-                                "True"),
+                                "True", per_set=False),
     "data.attend_to_expansion": Key(bool, "whether tokens attend to these mask tokens; not set = as in the model, else "
-                                    "False"),
+                                    "False", per_set=False),
     "data.skip_punctuation": Key(bool, "whether scoring skips punctuation in documents; not set = as in the model, "
-                                 "else True"),
+                                 "else True", per_set=False),
     "data.query_prefix": Key(str, "text before queries, for example the token '[unused0] '; not set = as in the "
                              "model, else none"),
     "data.document_prefix": Key(str, "text before documents; not set = as in the model, else none"),

@@ -104,11 +104,13 @@ def build(recipe: Recipe) -> Job:
     job = build_retrieval_job(recipe, HEAD, _settings, _task)
     if not recipe.data.flops_warmup:
         return job
-    rising, source = recipe.data.flops_warmup * job.num_steps, job.train_source
+    warmup, source = recipe.data.flops_warmup, job.train_source
     assert isinstance(source, TrainSource)
-    return dataclasses.replace(
-        job, train_source=source.with_values(lambda step: {_FLOPS_SHARE: min(1.0, ((step + 1) / rising) ** 2)})
-    )
+
+    def values(step: int, num_steps: int) -> dict[str, float]:
+        return {_FLOPS_SHARE: min(1.0, ((step + 1) / (warmup * num_steps)) ** 2)}
+
+    return dataclasses.replace(job, train_source=source.with_values(values, job.num_steps))
 
 
 def _settings(recipe: Recipe, config: BertConfig, of_model: TextSettings | None) -> tuple[BertConfig, TextSettings]:
