@@ -78,6 +78,8 @@ def distil(job: Job, recipe: Recipe, settings: Distillation) -> Job:
         InputError: the teacher is missing, lacks the head, or does not fit the student or the terms of the loss.
     """
     student = job.task.model
+    if getattr(job.task, "teacher_term", None) is not None:  # the task adds the term itself, from its rows
+        return job
     check_terms(settings, student.head)
     pretrained: Params = {} if job.pretrained is None else {"student": _fitting(job.pretrained, job.init_params)}
     if settings.cache:
@@ -114,7 +116,7 @@ def _wrapped(job: Job, settings: Distillation, teacher: Bert, running: Bert | No
     """
     student = job.task.model
     settings.check(student.config, teacher.config)
-    _check_outputs(settings, student, teacher)
+    _check_outputs(settings, job.task, teacher)
     pairs = ()
     if {"hidden_states", "attentions"} & settings.weights.keys():
         pairs = settings.layer_pairs(student.config, teacher.config)
@@ -193,9 +195,13 @@ def _check_inputs(recipe: Recipe, tokenizer: Any, teacher: Teacher) -> None:
             )
 
 
-def _check_outputs(settings: Distillation, student: Bert, teacher: Bert) -> None:
+def _check_outputs(settings: Distillation, task: Any, teacher: Bert) -> None:
     """Raise InputError when the teacher's soft labels are for other classes than the student's."""
     if "soft_labels" not in settings.weights:
+        return
+    student = task.model
+    if check_teacher := getattr(task, "check_teacher", None):
+        check_teacher(teacher)
         return
     ours, theirs = student.config, teacher.config
     if student.head in NAMED_CLASSIFIERS:

@@ -9,6 +9,11 @@ soft labels defines one or both of these methods:
 
     label_weights(batch)                                        the weight of each soft label
     label_divergence(batch, student, teacher, temperature)      the divergence of the two models' soft labels
+
+A task may also define
+
+    check_teacher(teacher)      raises InputError when the teacher's outputs are not such labels
+    token_batch(batch)          the batch without the tokens that terms leave out
 """
 
 import dataclasses
@@ -96,7 +101,8 @@ class DistillationTask:
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the denominators of the task's loss, and of each term of the distillation."""
-        counts = {term: self._count(term, batch) for term in self.settings.weights}
+        tokens = self._token_batch(batch)
+        counts = {term: self._count(term, tokens) for term in self.settings.weights}
         return {f"{_OWN}{name}": weight for name, weight in self.task.weights(batch).items()} | {
             term: jnp.where(count > 0, count, 1.0) for term, count in counts.items()
         }
@@ -117,10 +123,11 @@ class DistillationTask:
         else:
             total, metrics = jnp.float32(0), {name: metrics[name] for name in ("packing",) if name in metrics}
         teacher_output = self._teach(params, batch, recorder.inputs)
+        tokens = self._token_batch(batch)
         for term, weight in self.settings.weights.items():
-            value = _SUMS[term](self, params, batch, recorder.output, teacher_output)
+            value = _SUMS[term](self, params, tokens, recorder.output, teacher_output)
             total += weight * value / weights[term]
-            metrics[f"{term}_loss"] = (value, self._count(term, batch))
+            metrics[f"{term}_loss"] = (value, self._count(term, tokens))
         return total, metrics
 
     def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
@@ -152,6 +159,10 @@ class DistillationTask:
             inputs |= {name: _flat(inputs[name]) for name in of_tokens if inputs.get(name) is not None}
         frozen, options = jax.lax.stop_gradient(params["teacher"]), {"output_last_hidden_state": False}
         return jax.lax.stop_gradient(self.teacher.apply(frozen, **inputs | options | self._outputs()))
+
+    def _token_batch(self, batch: Batch) -> Batch:
+        token_batch = getattr(self.task, "token_batch", None)
+        return token_batch(batch) if token_batch else batch
 
     def _count(self, term: str, batch: Batch) -> jax.Array:
         """Return the denominator of a term: examples, words, masked tokens, tokens, or pairs of tokens."""

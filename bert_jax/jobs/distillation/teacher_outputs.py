@@ -12,7 +12,7 @@ import functools
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -105,24 +105,50 @@ def cached_outputs(
         max_length: maximum number of tokens in a row.
 
     Returns:
-        float32 `[n, C]` logits, `[n, T, D]` embeddings of T texts, or `[n, S, C]` logits of tokens, S the longest row.
+        float32 `[n, C]` logits, `[n, K, C]` logits of K pairs in a row, `[n, T, D]` embeddings of T texts, or
+        `[n, S, C]` logits of tokens, S the longest row.
 
     Raises:
         InputError: a file of the cache is damaged.
     """
     home = storage.Path(directory) / _fingerprint(teacher, rows)
+    buckets = few_buckets(rows.lengths, max_length)
+    params = functools.cache(lambda: jax.tree.map(jax.numpy.asarray, teacher.params))
+
+    def compute(start: int, stop: int) -> np.ndarray:
+        source = EvalSource(_Part(rows, start, stop), batch_size, buckets, teacher.tokenizer.pad_id)
+        outputs = [np.asarray(_forward(teacher.model, params(), source.batch(i))) for i in range(source.num_batches)]
+        if teacher.model.head == TOKEN_HEAD:
+            outputs = [_with_length(output, int(rows.lengths.max())) for output in outputs]
+        return source.restore(outputs)
+
+    return in_shards(home, len(rows), _SHARD, compute)
+
+
+def in_shards(home: storage.Path, count: int, size: int, compute: Callable[[int, int], np.ndarray]) -> np.ndarray:
+    """Return an array of `count` rows, read from a directory of shards or computed and written there.
+
+    An interrupted computation resumes after the last complete shard. On several hosts, the first computes and all read.
+
+    Args:
+        home: the directory, which names what it holds.
+        count: number of rows.
+        size: number of rows per shard.
+        compute: function of (start, stop) that returns these rows.
+
+    Raises:
+        InputError: a file is damaged.
+    """
     if jax.process_index() == 0 and not (home / "manifest.json").exists():
-        _compute(teacher, rows, home, batch_size, max_length)
+        _write(home, count, size, compute)
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("bert_jax: teacher outputs")
     shards = storage.read_json(home / "manifest.json").get("shards")
     if not isinstance(shards, list) or not all(isinstance(name, str) for name in shards):
         raise InputError(f"{home / 'manifest.json'}: expected a list of shards, found none; remove {home}")
     cached = np.concatenate([_read(home / name) for name in shards])
-    if len(cached) != len(rows):
-        raise InputError(
-            f"{home}: expected outputs for {len(rows):,} rows, found {len(cached):,}; remove the directory"
-        )
+    if len(cached) != count:
+        raise InputError(f"{home}: expected outputs for {count:,} rows, found {len(cached):,}; remove the directory")
     return cached
 
 
@@ -134,25 +160,20 @@ def abstract_outputs(model: Bert, rows: Paddable) -> np.ndarray:
     return np.broadcast_to(np.float32(0), (len(rows), *shape[1:]))
 
 
-def _compute(teacher: Teacher, rows: Paddable, home: storage.Path, batch_size: int, max_length: int) -> None:
+def _write(home: storage.Path, count: int, size: int, compute: Callable[[int, int], np.ndarray]) -> None:
     home.mkdir(parents=True, exist_ok=True)
-    buckets, names = few_buckets(rows.lengths, max_length), []
-    params = jax.tree.map(jax.numpy.asarray, teacher.params)
-    for start in range(0, len(rows), _SHARD):
-        part = _Part(rows, start, min(start + _SHARD, len(rows)))
-        path = home / f"outputs-{start // _SHARD:05}.npy"
+    names = []
+    for start in range(0, count, size):
+        stop = min(start + size, count)
+        path = home / f"outputs-{start // size:05}.npy"
         names.append(path.name)
         if path.exists():
             continue
-        source = EvalSource(part, batch_size, buckets, teacher.tokenizer.pad_id)
-        outputs = [np.asarray(_forward(teacher.model, params, source.batch(i))) for i in range(source.num_batches)]
-        if teacher.model.head == TOKEN_HEAD:
-            outputs = [_with_length(output, int(rows.lengths.max())) for output in outputs]
         content = io.BytesIO()
-        np.save(content, source.restore(outputs))
+        np.save(content, compute(start, stop))
         storage.write_atomically(path, content.getvalue())
-        _log.info("cached teacher outputs of %s of %s rows in %s", f"{part.stop:,}", f"{len(rows):,}", home)
-    storage.write_atomically(home / "manifest.json", json.dumps({"rows": len(rows), "shards": names}))
+        _log.info("cached teacher outputs of %s of %s rows in %s", f"{stop:,}", f"{count:,}", home)
+    storage.write_atomically(home / "manifest.json", json.dumps({"rows": count, "shards": names}))
 
 
 def _forward(model: Bert, params: Params, batch: Batch) -> jax.Array:
@@ -165,7 +186,7 @@ def _inputs(batch: Batch) -> Batch:
 
 @functools.partial(jax.jit, static_argnames="model")
 def _outputs(model: Bert, params: Params, inputs: dict[str, jax.Array]) -> jax.Array:
-    """Return logits `[B, C]` or `[B, S, C]`, or embeddings `[B, T, D]`."""
+    """Return logits `[B, C]`, `[B, K, C]` of K pairs in a row or `[B, S, C]` of tokens, or embeddings `[B, T, D]`."""
     rows, length = inputs["input_ids"].shape[0], inputs["input_ids"].shape[-1]
     flat: dict[str, Any] = {name: array.reshape(-1, length) for name, array in inputs.items()}
     output = model.apply(params, **flat, output_last_hidden_state=False)
@@ -173,7 +194,7 @@ def _outputs(model: Bert, params: Params, inputs: dict[str, jax.Array]) -> jax.A
         assert output.sentence_embedding is not None
         return output.sentence_embedding.reshape(rows, -1, output.sentence_embedding.shape[-1])
     assert output.logits is not None
-    return output.logits
+    return output.logits if inputs["input_ids"].ndim == 2 else output.logits.reshape(rows, -1, output.logits.shape[-1])
 
 
 def _with_length(outputs: np.ndarray, length: int) -> np.ndarray:

@@ -68,9 +68,9 @@ def tokenizer_of_model(directory: str) -> Tokenizer:
         return opened.settings.tokenizer(load_tokenizer(opened.directory))
 
 
-def teacher_text_settings(settings: Distillation) -> TextSettings:
-    """Return the teacher's prompts, similarity and other settings of sentence embeddings."""
-    with open_model(settings.teacher, "sentence_embedding", "") as opened:
+def teacher_text_settings(settings: Distillation, head: str = "sentence_embedding") -> TextSettings:
+    """Return the teacher's prompts, similarity and other settings for a head."""
+    with open_model(settings.teacher, head, "") as opened:
         return opened.settings
 
 

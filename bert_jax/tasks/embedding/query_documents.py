@@ -14,6 +14,7 @@ from bert_jax.config import BertConfig
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns, recipe_key
+from bert_jax.data.finetuning.features import Paddable
 from bert_jax.data.finetuning.ranked_passages import MISSING, RankedPassages, read_ranked_passages
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.similarity import compare
@@ -25,9 +26,11 @@ from bert_jax.jobs.training_metadata import TrainingMetadata
 from bert_jax.metrics import default_metrics, measure, metrics_of
 from bert_jax.metrics.retrieval import ranks_among
 from bert_jax.modeling import Bert
+from bert_jax.modeling.score_losses import ScoreLoss
 from bert_jax.recipes import Recipe
 from bert_jax.tasks.embedding.in_batch_negatives import cross_entropy_in_parts, embed_in_parts
 from bert_jax.tasks.embedding.query_document_rows import encode_query_documents
+from bert_jax.tasks.embedding.teacher_term import TeacherTerm
 
 _INPUTS = (*QUERY_INPUTS, "input_ids", "attention_mask")
 
@@ -43,12 +46,14 @@ class QueryDocumentTask(abc.ABC):
             minus that of another and the same difference of labels, averaged over the other documents (Hofstatter et
             al. 2020, arXiv:2010.02666, section 4.1). `kl_divergence`: KL divergence between the softmax of the labels
             of a query's documents and that of the scores, both at `temperature` T, times T² (Santhanam et al. 2022,
-            arXiv:2112.01488, section 3.2).
+            arXiv:2112.01488, section 3.2). `mse`: squared error between scores and labels, averaged over documents.
         metrics: names of metrics of ranks (`bert_jax.metrics.KINDS`).
         scale: factor of scores in `in_batch_negatives`.
         temperature: divisor of scores and labels in `kl_divergence`.
+        teacher_temperature: divisor of the labels in `kl_divergence`; None = `temperature`.
         parts: number of parts of the batch that are embedded one at a time, for `in_batch_negatives`.
         similarity: the similarity of queries and documents (`bert_jax.inference.similarity`).
+        teacher_term: a second term of the loss, from a teacher's scores in the batch; None = none.
     """
 
     model: Bert
@@ -58,6 +63,8 @@ class QueryDocumentTask(abc.ABC):
     temperature: float = 1.0
     parts: int = 1
     similarity: str = "dot"
+    teacher_temperature: float | None = None
+    teacher_term: TeacherTerm | None = None
 
     def embed(self, params: Any, batch: Batch, dropout_key: jax.Array | None) -> tuple[Any, Any]:
         """Return the embeddings of queries, `[B, ...]`, and of documents, `[B, K, ...]`."""
@@ -111,8 +118,15 @@ class QueryDocumentTask(abc.ABC):
         return self.loss_name == "in_batch_negatives"
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
-        """Return the number of rows that are not padding."""
-        return {"rows": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+        """Return the number of rows that are not padding; for means over documents also that of documents."""
+        rows = {"rows": jnp.maximum(batch["example_weights"].sum(), 1.0)}
+        if self._score_loss.of_documents or (self.teacher_term and self.teacher_term.loss.of_documents):
+            return rows | {"documents": jnp.maximum(_present(batch).sum(dtype=jnp.float32), 1.0)}
+        return rows
+
+    @property
+    def _score_loss(self) -> ScoreLoss:
+        return ScoreLoss(self.loss_name, self.temperature, self.teacher_temperature)
 
     def loss(
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, weights: dict[str, jax.Array]
@@ -127,21 +141,22 @@ class QueryDocumentTask(abc.ABC):
             queries, documents = embed(inputs, dropout_key)
         else:
             queries, documents = embed_in_parts(embed, inputs, dropout_key, self.parts)
-        present = (batch["labels"] > MISSING) & (real[:, None] > 0)
+        present = _present(batch)
         if self.loss_name == "in_batch_negatives":
             losses, right = self._contrast(queries, documents, present)
-            values = {"cross_entropy": losses, "accuracy": right}
+            sums = {name: ((value * real).sum(), real.sum())
+                    for name, value in {"cross_entropy": losses, "accuracy": right}.items()}  # fmt: skip
+            total = (losses * real).sum() / weights["rows"]
         else:
-            scores = jnp.where(present, self.own_scores(queries, documents), 0)
-            labels = jnp.where(present, batch["labels"], 0)
-            distil = (
-                _margin_mse if self.loss_name == "margin_mse" else functools.partial(_kl_divergence, self.temperature)
-            )
-            losses = distil(scores, labels, present)
-            values = {self.loss_name: losses}
-        sums = {name: ((value * real).sum(), real.sum()) for name, value in values.items()}
+            score_loss = self._score_loss
+            value = (score_loss.sums(self.own_scores(queries, documents), batch["labels"], present) * real).sum()
+            sums = {self.loss_name: (value, score_loss.count(present, real))}
+            total = value / weights["documents" if score_loss.of_documents else "rows"]
+        if self.teacher_term:
+            own_scores = self.own_scores(queries, documents)
+            total, sums = self.teacher_term.added(total, sums, own_scores, batch, present, weights)
         more, more_sums = self.regularise(queries, documents, batch)
-        return (losses * real).sum() / weights["rows"] + more, sums | more_sums
+        return total + more, sums | more_sums
 
     def regularise(self, queries: Any, documents: Any, batch: Batch) -> tuple[Any, Metrics]:
         """Return a regularisation term of the loss, and its metrics."""
@@ -157,14 +172,10 @@ class QueryDocumentTask(abc.ABC):
         return cross_entropy_in_parts(logits_of, (documents, present, numbers), self.parts)
 
 
-def _margin_mse(scores: jax.Array, labels: jax.Array, present: jax.Array) -> jax.Array:
-    errors = jnp.square((scores[:, :1] - scores[:, 1:]) - (labels[:, :1] - labels[:, 1:]))
-    return jnp.where(present[:, 1:], errors, 0).sum(1) / jnp.maximum(present[:, 1:].sum(1), 1)
-
-
-def _kl_divergence(temperature: float, scores: jax.Array, labels: jax.Array, present: jax.Array) -> jax.Array:
-    student, teacher = (jax.nn.log_softmax(jnp.where(present, x / temperature, -1e9), axis=1) for x in (scores, labels))
-    return jnp.where(present, jnp.exp(teacher) * (teacher - student), 0).sum(1) * temperature**2
+def _present(batch: Batch) -> jax.Array:
+    """Return a mask of documents that are not padding, bool `[B, K]`."""
+    present: jax.Array = (batch["labels"] > MISSING) & (batch["example_weights"][:, None] > 0)
+    return present
 
 
 def document_columns(recipe: Recipe) -> Columns:
@@ -178,7 +189,7 @@ def document_columns(recipe: Recipe) -> Columns:
     if distils and not data.label_column:
         expected = f"the column of a teacher's scores for loss {data.loss!r}"
         raise InputError(f"config.data.label_column: expected {expected}, found none")
-    if distils and not data.passages_column and (data.loss == "kl_divergence" or len(negatives) != 1):
+    if distils and not data.passages_column and (data.loss != "margin_mse" or len(negatives) != 1):
         expected = f"a column of lists for loss {data.loss!r}"
         if data.loss == "margin_mse":
             expected += ", or one column of negatives"
@@ -213,11 +224,17 @@ def build_retrieval_job(
         raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
     if data.dev:
         held = _read(recipe, data.dev, columns)
-    train = encode_query_documents(tokenizer, rows, settings)
+    train: Paddable = encode_query_documents(tokenizer, rows, settings)
+    teacher_term = None
+    if distilled := distillation_of(recipe):
+        from bert_jax.tasks.embedding.teacher_scores import with_teacher_scores
+
+        train, teacher_term = with_teacher_scores(recipe, distilled, head, rows, train)
     dev = encode_query_documents(tokenizer, held, settings) if held else None
     options = {"model": Bert(config, head, setup.compute(recipe)), "loss_name": data.loss,
                "metrics": tuple(data.metrics) or default_metrics("ranks"), "scale": data.scale,
-               "temperature": data.temperature,
+               "temperature": data.temperature, "teacher_temperature": data.teacher_temperature,
+               "teacher_term": teacher_term,
                "parts": recipe.accumulation_steps if data.loss == "in_batch_negatives" else 1}  # fmt: skip
     task = task_of(options, recipe, tokenizer, settings)
     metadata = TrainingMetadata(dataclasses.replace(columns, more=(), texts="", label=""))
@@ -233,10 +250,7 @@ def _read(recipe: Recipe, spec: str, columns: Columns) -> list[RankedPassages]:
 
 
 def _check(recipe: Recipe) -> None:
-    """Raise InputError when a recipe names a teacher to run, or an unknown metric."""
-    if distillation_of(recipe) is not None:
-        expected = f"none for task {recipe.task!r}; a teacher's scores are labels of margin_mse and kl_divergence"
-        raise InputError(f"config.distillation.teacher: expected {expected}, found one")
+    """Raise InputError when a recipe names an unknown metric."""
     for name in recipe.data.metrics:
         if name not in (fitting := metrics_of("ranks")):
             raise InputError(f"data.metrics: {name!r} is not a metric of search{did_you_mean(name, fitting)}")

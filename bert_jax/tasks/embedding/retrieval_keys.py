@@ -1,8 +1,10 @@
 """Keys of recipes that train on queries and documents."""
 
 from bert_jax.metrics import metric_names
+from bert_jax.modeling.score_losses import SCORE_LOSSES
 from bert_jax.recipes.base import Key
 from bert_jax.recipes.data_sets import SET_KEYS
+from bert_jax.recipes.score_losses import SCORE_LOSS_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
@@ -20,20 +22,18 @@ PROMPT_KEYS = {
                                 "model's own prompt",
                                 synonyms="passage_prefix document_prompt passage_prompt corpus_prompt"),
 }  # fmt: skip
-SEARCH_LOSSES = ("in_batch_negatives", "margin_mse", "kl_divergence")
-SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
-    "data.loss": Key("in_batch_negatives", "in_batch_negatives, or a loss that learns a teacher's scores: margin_mse, "
-                     "kl_divergence (docs/retrieval.md)", SEARCH_LOSSES),
+SEARCH_LOSSES = ("in_batch_negatives", *SCORE_LOSSES)
+SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
+    "data.loss": Key("in_batch_negatives", "in_batch_negatives, or a loss that learns a teacher's scores: mse, "
+                     "margin_mse, kl_divergence (docs/retrieval.md)", SEARCH_LOSSES),
     "data.scale": Key(1.0, "in_batch_negatives: factor of the scores before the softmax", above=0),
-    "data.temperature": Key(1.0, "kl_divergence: divisor of the scores of model and teacher before the softmax",
-                            above=0),
     "data.text_column": text_column("sentence1", "column of the query"),
     "data.pair_column": pair_column("sentence2", "column of a document that answers the query"),
     "data.negative_column": column("", "column of a document that does not answer the query; empty = none"),
     "data.negative_columns": column((), "columns of several such documents, in place of negative_column"),
     "data.passages_column": column("", "column of lists of documents, the positive first, in place of pair_column; "
                                    "empty = none"),
-    "data.label_column": label_column("", "margin_mse, kl_divergence: column of lists of a teacher's scores for "
+    "data.label_column": label_column("", "mse, margin_mse, kl_divergence: column of lists of a teacher's scores for "
                                       "passages_column; with a negative column, of the margin"),
     "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('ranks')}; () = both"),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from bert_jax.errors import InputError
 from bert_jax.inference.base import Pipeline, as_texts, positive
 from bert_jax.inference.corpus_chunks import corpus_chunks
 from bert_jax.inference.scoring import activate, match_output, score_activation, scores_of
+from bert_jax.tasks.reranking.relevance import match_logits
 
 
 class Rerank(Pipeline):
@@ -92,6 +93,18 @@ class Rerank(Pipeline):
         """
         self._check_outputs()
         return self._relevance(as_texts(queries), as_texts(documents), self.model.settings.prompt())
+
+    def logits(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
+        """Score N pairs of a query and a document without the activation, float64 `[N]`.
+
+        The logit of a model with two classes is that of a match minus the other one.
+
+        Raises:
+            InputError: as a call.
+        """
+        self._check_outputs()
+        logits = self._logits(as_texts(queries), as_texts(documents), self.model.settings.prompt())
+        return match_logits(logits, match_output(self.model.config))
 
     def _check_outputs(self) -> None:
         if (outputs := self.model.config.num_labels) > 2:

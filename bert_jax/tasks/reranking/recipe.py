@@ -2,6 +2,7 @@
 
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.data_sets import SET_KEYS
+from bert_jax.recipes.score_losses import SCORE_LOSS_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
@@ -12,11 +13,12 @@ from bert_jax.recipes.shared_keys import (
     pair_column,
     text_column,
 )
-from bert_jax.tasks.reranking.losses import RERANKING_LOSSES
+from bert_jax.tasks.reranking.losses import LAMBDA_WEIGHTINGS, RERANKING_LOSSES
 
-KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
-    "data.loss": Key("binary_cross_entropy", "binary_cross_entropy of each passage, or a loss over the passages of a "
-                     "query (docs/reranking.md)", tuple(RERANKING_LOSSES)),
+KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
+    "data.loss": Key("binary_cross_entropy", "binary_cross_entropy or mse of each passage, or a loss over the passages "
+                     "of a query (docs/reranking.md)", tuple(RERANKING_LOSSES)),
+    "data.weighting": Key(LAMBDA_WEIGHTINGS[0], "lambda: how a pair of passages is weighted", LAMBDA_WEIGHTINGS),
     "data.text_column": text_column("query", "column of the query"),
     "data.pair_column": pair_column("passage", "column of a passage; with negatives, of a relevant passage"),
     "data.negative_column": column("", "column of a passage that is not relevant; empty = none"),
@@ -38,6 +40,7 @@ RECIPE = TaskRecipe(
     build="bert_jax.tasks.reranking.task.build",
     keys=KEYS,
     defaults=fine_tuning(batch_size=32, epochs=1.0, learning_rate=2e-5),
+    teacher_cache=True,
     use=ModelUse("text-ranking", "rerank", f'"A query.", {TWO_TEXTS}'),
     synthetic_rows="bert_jax.tasks.reranking.task.synthetic_rows",
 )

@@ -1,8 +1,9 @@
 """Run by test_reranking.py in a process with 8 devices: losses and gradients whole and accumulated."""
 
 import json
+import sys
+from pathlib import Path
 
-import embedding_meshes
 import jax
 import numpy as np
 
@@ -14,6 +15,11 @@ from bert_jax.tasks.reranking.task import RerankingTask
 from bert_jax.training import step as steps
 from bert_jax.training.feed import device_batch
 
+sys.path.append(str(Path(__file__).parents[1] / "embedding"))
+import embedding_meshes
+
+CONFIG = embedding_meshes.CONFIG
+
 
 def batch():
     rng, rows = np.random.default_rng(1), embedding_meshes.batch()
@@ -23,19 +29,19 @@ def batch():
     return rows | {"labels": np.where(rows["example_weights"][:, None] > 0, labels, 0)}
 
 
-def gradients(task, devices, micro_batches):
+def gradients(task, devices, micro_batches, init=None):
     mesh = sharding.make_mesh(devices=jax.devices()[:devices])
     with jax.set_mesh(mesh):
         where, given = jax.sharding.NamedSharding(mesh, sharding.batch_spec()), batch()
         arrays = device_batch(lambda rows: {k: v[rows] for k, v in given.items()}, embedding_meshes.ROWS, where)
-        params = jax.jit(task.model.init)(jax.random.key(0))
+        params = jax.jit(init or task.model.init)(jax.random.key(0))
         run = jax.jit(lambda p, b: steps._gradients(task, p, b, jax.random.key(0), micro_batches))
         grads, metrics = run(params, arrays)
     return jax.tree.map(np.asarray, grads), float(metrics["loss"][0])
 
 
 def compare(name):
-    config = embedding_meshes.CONFIG.replace(pooler=True, num_labels=1)
+    config = CONFIG.replace(pooler=True, num_labels=1)
     task = RerankingTask(Bert(config, "sequence_classification"), name)
     expected, loss = gradients(task, 1, 1)
     others = [gradients(task, 8, 1), gradients(task, 1, 4), gradients(task, 8, 2)]

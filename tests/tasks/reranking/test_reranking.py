@@ -12,7 +12,7 @@ from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.ranked_passages import MISSING, encode_ranked_passages, read_ranked_passages
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.tasks.reranking.losses import RERANKING_LOSSES
+from bert_jax.tasks.reranking.losses import LAMBDA_WEIGHTINGS, RERANKING_LOSSES
 from bert_jax.tasks.reranking.task import RerankingTask
 from bert_jax.training.loop import train
 
@@ -29,25 +29,25 @@ class GivenLogits:
 
 def given():
     rng = np.random.default_rng(0)
-    logits = rng.normal(0, 2, (len(COUNTS), max(COUNTS))).astype(np.float32)
-    labels = rng.integers(0, 3, logits.shape).astype(np.float32)
+    logits = rng.normal(0, 2, (len(COUNTS), max(COUNTS)))
+    labels = rng.integers(0, 3, logits.shape).astype(float)
     labels[:, 0] = 2
     for row, count in enumerate(COUNTS):
         labels[row, count:] = MISSING
     return logits, labels
 
 
-def loss_and_gradients(name, logits, labels, real=None):
+def loss_and_gradients(name, logits, labels, real=None, **options):
     batch = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), np.zeros((*logits.shape, 4), np.int32))
     batch |= {"labels": labels, "example_weights": np.ones(len(logits), np.float32) if real is None else real}
-    task = RerankingTask(GivenLogits(), name)
+    task = RerankingTask(GivenLogits(), name, **options)
     run = jax.jit(jax.value_and_grad(task.loss, has_aux=True))
     (loss, found), grads = run(logits, batch, None, task.weights(batch))
     return float(loss), np.asarray(grads), {key: float(total / count) for key, (total, count) in found.items()}
 
 
-def theirs(name, logits, labels):
-    """The loss and gradients of sentence-transformers for logits and labels `[B, K]`."""
+def theirs(name, logits, labels, weighting="", temperatures=(1.0, 1.0)):
+    """The loss and gradients of sentence-transformers for logits and labels `[B, K]`, in float64."""
     torch = pytest.importorskip("torch")
     losses = pytest.importorskip("sentence_transformers.cross_encoder.losses")
     leaf = torch.tensor(logits, requires_grad=True)
@@ -61,47 +61,107 @@ def theirs(name, logits, labels):
         def forward(self, tokens):
             return {"scores": leaf[tokens["place"][:, 0], tokens["place"][:, 1]][:, None]}
 
+    def unchecked(cls, **attributes):
+        loss = cls.__new__(cls)
+        torch.nn.Module.__init__(loss)
+        loss.__dict__.update(activation_fn=torch.nn.Identity(), **attributes)
+        return loss
+
     counts = (labels > MISSING).sum(1)
     queries, passages = ["q"] * len(labels), [[f"{i},{j}" for j in range(n)] for i, n in enumerate(counts)]
     relevance = [torch.tensor(row[:n]) for row, n in zip(labels, counts, strict=True)]
-    match name:
-        case "binary_cross_entropy":
-            loss = losses.BinaryCrossEntropyLoss.__new__(losses.BinaryCrossEntropyLoss)
-            torch.nn.Module.__init__(loss)
-            loss.model, loss.activation_fn = Model(), torch.nn.Identity()
-            loss.bce_with_logits_loss = torch.nn.BCEWithLogitsLoss()
-            pairs = [passage for row in passages for passage in row]
-            value = loss([["q"] * len(pairs), pairs], torch.cat(relevance))
-        case "contrastive":
-            loss = losses.MultipleNegativesRankingLoss.__new__(losses.MultipleNegativesRankingLoss)
-            torch.nn.Module.__init__(loss)
-            loss.scale, loss.activation_fn, loss.cross_entropy_loss = None, None, torch.nn.CrossEntropyLoss()
-            value = loss.calculate_loss(list(leaf.T), len(labels))
-        case _:
-            cls = {"list_net": losses.ListNetLoss, "lambda": losses.LambdaLoss}[name]
-            value = cls(Model())([queries, passages], relevance)
-    value.backward()
+    pairs = [passage for row in passages for passage in row]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)  # the losses convert to float32
+        torch.set_default_dtype(torch.float64)
+        try:
+            match name:
+                case "binary_cross_entropy":
+                    bce = torch.nn.BCEWithLogitsLoss()
+                    loss = unchecked(losses.BinaryCrossEntropyLoss, model=Model(), bce_with_logits_loss=bce)
+                    value = loss([["q"] * len(pairs), pairs], torch.cat(relevance))
+                case "mse":
+                    loss = unchecked(losses.MSELoss, model=Model(), loss_fct=torch.nn.MSELoss())
+                    value = loss([["q"] * len(pairs), pairs], torch.cat(relevance))
+                case "margin_mse":
+                    loss = unchecked(losses.MarginMSELoss, model=Model(), loss_fct=torch.nn.MSELoss())
+                    columns = [[row[i] for row in passages] for i in range(len(passages[0]))]
+                    value = loss([queries, *columns], torch.tensor(labels))
+                case "kl_divergence":
+                    kl = pytest.importorskip("sentence_transformers.sentence_transformer.losses").DistillKLDivLoss
+                    names = ("student_temperature", "teacher_temperature")
+                    given = kl(None, lambda query, other: other, **dict(zip(names, temperatures, strict=True)))
+                    value = given.compute_loss_from_embeddings([leaf[:, 0], *leaf.T], torch.tensor(labels))
+                case "contrastive":
+                    loss = unchecked(losses.MultipleNegativesRankingLoss, scale=None)
+                    loss.activation_fn, loss.cross_entropy_loss = None, torch.nn.CrossEntropyLoss()
+                    value = loss.calculate_loss(list(leaf.T), len(labels))
+                case "lambda":
+                    schemes = pytest.importorskip("sentence_transformers.cross_encoder.losses.lambda_loss")
+                    names = {"ndcg_loss2": "NDCGLoss2Scheme", "ndcg_loss1": "NDCGLoss1Scheme",
+                             "lambdarank": "LambdaRankScheme"}  # fmt: skip
+                    scheme = getattr(schemes, names.get(weighting, "NDCGLoss2PPScheme"))()
+                    value = losses.LambdaLoss(Model(), scheme)([queries, passages], relevance)
+                case "list_mle" | "p_list_mle":
+                    cls = losses.ListMLELoss if name == "list_mle" else losses.PListMLELoss
+                    value = cls(Model(), respect_input_order=False)([queries, passages], relevance)
+                case _:
+                    cls = {"list_net": losses.ListNetLoss, "rank_net": losses.RankNetLoss,
+                           "adr_mse": losses.ADRMSELoss}[name]  # fmt: skip
+                    value = cls(Model())([queries, passages], relevance)
+            value.backward()
+        finally:
+            torch.set_default_dtype(torch.float32)
     return float(value.detach()), leaf.grad.numpy()
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("name", RERANKING_LOSSES)
-def test_the_losses_are_those_of_sentence_transformers(name):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, {}) for name in RERANKING_LOSSES]
+    + [("lambda", {"weighting": weighting}) for weighting in LAMBDA_WEIGHTINGS[1:]]
+    + [("kl_divergence", {"temperature": 2.0, "teacher_temperature": 0.5})],
+)
+def test_the_losses_are_those_of_sentence_transformers(name, options):
     logits, labels = given()
     if name == "binary_cross_entropy":
         labels = np.where(labels > MISSING, labels / 2, labels)
     if name == "contrastive":
         labels = np.zeros_like(labels)
         labels[:, 0] = 1
-    expected, wanted = theirs(name, logits, labels)
-    loss, grads, found = loss_and_gradients(name, logits, labels)
-    assert loss == pytest.approx(expected, rel=1e-5) and found[f"{name}_loss"] == pytest.approx(loss)
-    np.testing.assert_allclose(grads, wanted, rtol=1e-4, atol=1e-6)
+    if name in ("margin_mse", "kl_divergence"):  # theirs have no padding
+        labels = np.random.default_rng(1).normal(0, 3, logits.shape)
+    if name in ("list_mle", "p_list_mle"):  # their order of ties is not stable
+        labels = np.where(labels > MISSING, labels + np.random.default_rng(1).normal(size=labels.shape), labels)
+    own = {"weighting": options["weighting"]} if "weighting" in options else {}
+    if "temperature" in options:
+        own["temperatures"] = (options["temperature"], options["teacher_temperature"])
+    expected, wanted = theirs(name, logits, labels, **own)
+    with jax.enable_x64():
+        loss, grads, found = loss_and_gradients(name, logits, labels, **options)
+    assert loss == pytest.approx(expected, rel=1e-9) and found[f"{name}_loss"] == pytest.approx(loss)
+    np.testing.assert_allclose(grads, wanted, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", RERANKING_LOSSES)
+def test_degenerate_rows_have_finite_gradients(name):
+    """Equal scores and labels, one passage, and padding alone."""
+    labels = np.array([[1, 1, 1], [1, MISSING, MISSING], [0, 0, 0]], np.float32)
+    real = np.array([1, 1, 0], np.float32)
+    for logits in (np.zeros((3, 3), np.float32), np.full((3, 3), 40, np.float32)):
+        loss, grads, _ = loss_and_gradients(name, logits, labels, real)
+        assert np.isfinite(loss) and np.isfinite(grads).all() and not grads[2].any()
+
+
+def test_a_long_row_has_finite_weights_of_positions():
+    labels = np.arange(300, dtype=np.float32)[None]
+    loss, grads, _ = loss_and_gradients("p_list_mle", np.zeros((1, 300), np.float32), labels)
+    assert np.isfinite(loss) and np.isfinite(grads).all() and grads[0, -1] < 0
 
 
 @pytest.mark.parametrize("name", RERANKING_LOSSES)
 def test_padded_rows_count_for_nothing(name):
-    logits, labels = given()
+    logits, labels = (values.astype(np.float32) for values in given())
     labels = np.where(labels > MISSING, labels / 2, labels)
     real = np.array([1, 0, 1, 1, 0], np.float32)
     padded = np.where(real[:, None] > 0, labels, 0)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from bert_jax.metrics import metric_names
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.data_sets import SET_KEYS
+from bert_jax.recipes.score_losses import SCORE_LOSS_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
     HAS_HEADER,
@@ -28,6 +29,7 @@ class EmbeddingLoss(NamedTuple):
         labels: whether it trains on labels.
         negatives: whether each row must have a negative text.
         searches: whether the first text of a row is a query and the others are documents.
+        lists: whether each row must have a list of documents with scores (`data.passages_column`).
     """
 
     whole_batch: bool = False
@@ -35,6 +37,7 @@ class EmbeddingLoss(NamedTuple):
     labels: bool = False
     negatives: bool = False
     searches: bool = False
+    lists: bool = False
 
 
 EMBEDDING_LOSSES = {
@@ -46,9 +49,11 @@ EMBEDDING_LOSSES = {
     "angle": EmbeddingLoss(whole_batch=True, labels=True),
     "triplet": EmbeddingLoss(negatives=True, searches=True),
     "margin_mse": EmbeddingLoss(labels=True, negatives=True, searches=True),
+    "kl_divergence": EmbeddingLoss(lists=True, searches=True),
+    "mse": EmbeddingLoss(lists=True, searches=True),
     "none": EmbeddingLoss(single_texts=True),
 }
-KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
+KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.loss": Key("in_batch_negatives", "the loss, which decides what a row holds (docs/sentence_embeddings.md); "
                      "none = distil only", tuple(EMBEDDING_LOSSES)),
     "data.scale": Key(20.0, "in_batch_negatives, simcse, cosent, angle: factor of the similarities", above=0),
@@ -86,8 +91,11 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SET_KEYS | {"data.has_heade
     "data.negative_column": column("", "column of the negative text of triplet, margin_mse and in_batch_negatives; "
                                    "empty = none"),
     "data.negative_columns": column((), "columns of several negative texts of a row, in place of negative_column"),
-    "data.label_column": label_column("", "column of the similarity of a pair (cosine, cosent, angle and evaluation) "
-                                      "or of the margin (margin_mse)"),
+    "data.passages_column": column("", "in_batch_negatives, margin_mse, kl_divergence, mse: column of lists of "
+                                   "documents, the positive first, in place of pair_column; empty = none"),
+    "data.label_column": label_column("", "column of the similarity of a pair (cosine, cosent, angle and evaluation), "
+                                      "of the margin (margin_mse) or, with passages_column, of lists of a teacher's "
+                                      "scores"),
     "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('similarities')} or, without labels, "
                         f"{metric_names('ranks')}; () = all that apply"),
 }  # fmt: skip

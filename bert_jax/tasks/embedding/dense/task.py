@@ -218,6 +218,10 @@ def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str,
 def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.jobs.build`."""
     data = recipe.data
+    if data.passages_column:
+        from bert_jax.tasks.embedding.dense import ranked_documents
+
+        return ranked_documents.build(recipe)
     _check(recipe)
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD, HEAD)
     learned, scored = pair_columns(recipe)
@@ -266,6 +270,13 @@ def build(recipe: Recipe) -> Job:
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return two rows with the columns that the loss needs."""
+    data = recipe.data
+    if data.passages_column or EMBEDDING_LOSSES[data.loss].lists:
+        from bert_jax.tasks.embedding import query_documents
+
+        for name in ("passages_column", *("label_column",) * (data.loss != "in_batch_negatives")):
+            data[name] = data[name] or name
+        return query_documents.synthetic_rows(recipe)
     for name in _needed_columns(recipe.data):
         recipe.data[name] = recipe.data[name] or name
     return table_rows(pair_columns(recipe)[0], ("0", "0"))
@@ -337,6 +348,8 @@ def _check(recipe: Recipe) -> None:
 def _needed_columns(data: Any) -> tuple[str, ...]:
     """Return the keys of columns that a loss needs in addition to those of a pair."""
     needs = EMBEDDING_LOSSES[data.loss]
+    if needs.lists:
+        return ("passages_column",)
     return ("label_column",) * needs.labels + ("negative_column",) * needs.negatives
 
 

@@ -16,6 +16,7 @@ RECIPE = TaskRecipe(
     build="bert_jax.tasks.embedding.sparse.task.build",
     keys=KEYS,
     defaults=fine_tuning(batch_size=32, epochs=1.0, learning_rate=2e-5),
+    teacher_cache=True,
     whole_batch_losses=("in_batch_negatives",),
     use=ModelUse("feature-extraction", "sparse-embedding", TWO_TEXTS),
     synthetic_rows="bert_jax.tasks.embedding.query_documents.synthetic_rows",
