@@ -37,6 +37,7 @@ class BertConfig(EncoderConfig):
     pooling_skip: int = setting(0, "number of leading tokens not pooled, such as a prompt's", least=0, in_json=False)
     embedding_layers: tuple[EmbeddingLayer, ...] = setting((), "layers after the pooling", in_json=False)
     normalize_embeddings: bool = setting(True, "whether sentence embeddings are normalized", recipe=True, in_json=False)
+    classifies_embedding: bool = setting(False, "whether a classifier of texts reads their embedding", in_json=False)
     gliner: "GlinerConfig | None" = setting(None, "the head of a GLiNER", in_json=False)
     quantization: "Quantization | None" = setting(None, "how parameters are quantized", in_json=False)
     carried: tuple[tuple[str, Any], ...] = setting(
@@ -64,12 +65,12 @@ class BertConfig(EncoderConfig):
         return self.heads.transform_width(self.hidden_size, self.embedding_width)
 
     def summary_of(self, head: str) -> str | None:
-        """Return the layer between the encoder and a head: one of `bert_jax.config.values.SUMMARIES`, or None."""
+        """Return the layer between the encoder and a head: one of `config.values.SUMMARIES`, `embedding` or None."""
         match head:
             case "pretraining" | "next_sentence":
                 return "pooler"
             case "sequence_classification":
-                return self.heads.classifier_summary
+                return "embedding" if self.classifies_embedding else self.heads.classifier_summary
             case "multiple_choice":
                 return self.heads.choice_summary
             case "token_classification" | "question_answering" if self.heads.classifier_summary == "transform":

@@ -34,6 +34,8 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
     """
     layout, head = model.files.layout, model.head
     assert layout is not None
+    if head == "sentence_embedding" and layout.classifies_embedding:
+        layout = layout.of_embedding()
     if head != layout.head:
         return model._replace(settings=layout.settings.of_another_head())
     config, settings, folders = _READERS[head](layout, model.config)

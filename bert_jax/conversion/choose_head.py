@@ -40,7 +40,7 @@ def choose_head(
 
 def _head_of_kind(files: CheckpointFiles, checkpoint: Checkpoint) -> str | None:
     """Return the saved head of a sentence-transformers, ColBERT or GLiNER model; None for other models."""
-    if files.layout is not None and files.layout.head in EMBEDDING_HEADS:
+    if files.layout is not None and (files.layout.head in EMBEDDING_HEADS or files.layout.classifies_embedding):
         return files.layout.head
     if files.layout is None and is_stanford(checkpoint.hf, checkpoint.tensors):
         return "multi_vector"

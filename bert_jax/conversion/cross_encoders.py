@@ -22,9 +22,13 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
 
 
 def read_cross_encoder(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
-    """Read the modules of a cross-encoder. Raises InputError unless it is a single Transformer."""
+    """Read the modules of a cross-encoder. Raises InputError unless it is a Transformer, or classifies embeddings."""
     where = layout.root / "modules.json"
-    kinds = [module_kind(module, where) for module in layout.modules]
+    kinds = [module_kind(module, where, config.family) for module in layout.modules]
+    if kinds[1:2] == ["Pooling"]:
+        from bert_jax.conversion.embedding_classifiers import read_embedding_classifier
+
+        return read_embedding_classifier(layout, config)
     if kinds != ["Transformer"]:
         raise InputError(f"{where}: expected only a Transformer in a cross-encoder, found {', '.join(kinds)}")
     return EmbeddingSettings(config, layout.settings, {})

@@ -44,8 +44,14 @@ def names_of(model: Bert) -> Names:
         heads = ", ".join(names.architectures)
         raise InputError(f"family {model.config.family} has no head {model.head!r}; it has {heads}")
     if not model.config.feed_forward.gated and names.not_gated is not None:
-        return names.not_gated
-    return names if model.config.setting("legacy", True) else names.not_legacy or names
+        names = names.not_gated
+    elif not model.config.setting("legacy", True):
+        names = names.not_legacy or names
+    if model.head == "sequence_classification" and model.config.classifies_embedding:
+        from bert_jax.conversion.embedding_classifiers import with_classifier
+
+        return with_classifier(names)
+    return names
 
 
 def buffers_of(model: Bert) -> Iterator[tuple[str, np.ndarray]]:

@@ -114,7 +114,7 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
     layout = ModuleLayout(root, head, model_type, modules, TextSettings())
     settings = TextSettings(
         **_prompts(content, where),
-        **_of_transformer(layout.transformer, head),
+        **_of_transformer(layout.transformer, "sentence_embedding" if layout.classifies_embedding else head),
         similarity=_similarity(content, *_SIMILARITIES.get(head, ("cosine", SIMILARITIES)), where),
         max_active_dims=optional_integer(content, "max_active_dims", where),
         truncate_dim=optional_integer(content, "truncate_dim", where),

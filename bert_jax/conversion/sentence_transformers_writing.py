@@ -27,8 +27,8 @@ def torch_activation(name: str) -> str:
 
 
 def write_layout(
-    directory: storage.Path, config: BertConfig, settings: TextSettings, late: bool = False
-) -> dict[int, storage.Path]:
+    directory: storage.Path, config: BertConfig, settings: TextSettings, late: bool = False, classifies: bool = False
+) -> dict[Any, storage.Path]:
     """Write the files that make a directory with a BERT a sentence-transformers model.
 
     Args:
@@ -36,9 +36,10 @@ def write_layout(
         config: the architecture.
         settings: the settings to write, such as prompts.
         late: whether the model has a vector for each token (a MultiVectorEncoder), not one for each text.
+        classifies: whether the model is a classifier over the vector of a text (a CrossEncoder).
 
     Returns:
-        Number of an embedding layer -> the directory for its parameters.
+        Number of an embedding layer, or `CLASSIFIER` -> the directory for its parameters.
     """
     layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
     first = "MultiVectorMask" if late else "Pooling"
@@ -46,8 +47,16 @@ def write_layout(
     listed = [("", f"{MODULE_PREFIX}Transformer")]
     prefixes = {"MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules."}
     listed += [(f"{i}_{kind}", f"{prefixes.get(kind, MODULE_PREFIX)}{kind}") for i, (kind, _) in enumerate(behind, 1)]
-    _write_modules(directory, listed, settings, "MultiVectorEncoder" if late else "SentenceTransformer")
-    folders = {}
+    folders: dict[Any, storage.Path] = {}
+    if classifies:
+        from bert_jax.conversion.embedding_classifiers import CLASSIFIER, classifier_json
+
+        folders[CLASSIFIER] = directory / f"{len(listed)}_Dense"
+        listed.append((folders[CLASSIFIER].name, f"{MODULE_PREFIX}Dense"))
+        folders[CLASSIFIER].mkdir(exist_ok=True)
+        _write_json(folders[CLASSIFIER] / "config.json", classifier_json(config))
+    kind = "MultiVectorEncoder" if late else "CrossEncoder" if classifies else "SentenceTransformer"
+    _write_modules(directory, listed, settings, kind)
     for number, (kind, layer) in enumerate(behind):
         folder = directory / f"{number + 1}_{kind}"
         folder.mkdir(exist_ok=True)
@@ -88,7 +97,7 @@ def _write_modules(
     about: dict[str, Any] = {"model_type": model_type, "prompts": dict(settings.prompts)}
     about["default_prompt_name"] = settings.default_prompt or None
     if model_type == "CrossEncoder":
-        own["transformer_task"] = "sequence-classification"
+        own["transformer_task"] = "feature-extraction" if len(listed) > 1 else "sequence-classification"
         if settings.activation:
             about["activation_fn"] = torch_activation(settings.activation)
     else:

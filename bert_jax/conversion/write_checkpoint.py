@@ -11,11 +11,11 @@ from bert_jax import storage
 from bert_jax.conversion.file_names import ACTIVATION_KEYS, CONFIG_FILES, GLINER_FILE
 from bert_jax.conversion.formats import safetensors_writing
 from bert_jax.conversion.formats.lazy_tensors import Tensors
+from bert_jax.conversion.model_tensors import names_of
 from bert_jax.conversion.record import write_record
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError, did_you_mean
-from bert_jax.families import FAMILIES
 from bert_jax.head_names import GLINER_HEAD
 from bert_jax.lazy import LazyModule, import_object
 from bert_jax.modeling import Bert
@@ -70,7 +70,7 @@ def write_directory(
 ) -> None:
     if model.head == "sparse_embedding" and model.config.pooling == "lexical":
         raise InputError(f"{directory}: expected a model that can be saved, found BGE-M3's token weights")
-    architecture = FAMILIES[model.config.family].names.architecture_of(model.head)
+    architecture = names_of(model).architecture_of(model.head)
     described = model.config.to_hf(architecture or "") | {"dtype": dtype}
     for key in ACTIVATION_KEYS:  # the activation of the settings replaces that of the source
         described.pop(key, None)
@@ -85,7 +85,9 @@ def write_directory(
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
         write_record(beside, settings.records)
         if model.head == "sequence_classification":
-            if settings.cross_encoder:
+            if model.config.classifies_embedding:
+                _write_embedding(beside, model, tensors, settings)
+            elif settings.cross_encoder:
                 sentence_transformers_writing.write_cross_encoder(beside, settings)
             if settings.activation:
                 activation = sentence_transformers_writing.torch_activation(settings.activation)
@@ -101,8 +103,8 @@ def write_directory(
 
 def _write_embedding(directory: storage.Path, model: Bert, tensors: Tensors, settings: TextSettings) -> None:
     """Write sentence-transformers' files, and move tensors of its modules from `tensors` to the modules' folders."""
-    late = model.head == "multi_vector"
-    for number, folder in sentence_transformers_writing.write_layout(directory, model.config, settings, late).items():
+    kind = {"late": model.head == "multi_vector", "classifies": model.head == "sequence_classification"}
+    for number, folder in sentence_transformers_writing.write_layout(directory, model.config, settings, **kind).items():
         prefix = EMBEDDING_LAYER.format(number=number)
         own = {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
         layer = {name.removeprefix(prefix): tensor for name, tensor in own.items()}

@@ -37,7 +37,7 @@ class _Module(nnx.Module):
             self.pooler = pooler_of(config)(config, rngs=rngs)
         if summary == "transform":
             self.summary: Transform | Summary = Transform(config, config.hidden_size, rngs=rngs)
-        elif summary not in (None, "pooler"):
+        elif summary not in (None, "pooler", "embedding"):
             self.summary = Summary(config, summary, rngs=rngs)
         for kind in (head_of(config, head), *further_heads(config)):
             for name, module in kind.build(config, rngs).items():

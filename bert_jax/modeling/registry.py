@@ -29,6 +29,7 @@ _HEADS: LazyRegistry[type[Head]] = LazyRegistry(
         "sentence_embedding": "bert_jax.modeling.embedding_heads.SentenceEmbeddingHead",
         "sparse_embedding": "bert_jax.modeling.sparse_heads.SpladeHead",
         "lexical": "bert_jax.modeling.sparse_heads.LexicalWeightsHead",
+        "embedding_classifier": "bert_jax.modeling.embedding_classifier.EmbeddingClassifier",
         "multi_vector": "bert_jax.modeling.embedding_heads.MultiVectorHead",
         GLINER_HEAD: "bert_jax.modeling.gliner.ZeroShotNerHead",
         DECODER_HEAD: "bert_jax.modeling.cross_attention.DecoderHead",
@@ -80,6 +81,8 @@ def beside_of(config: BertConfig) -> tuple[Beside, ...]:
 
 def head_of(config: BertConfig, name: str) -> Head:
     """Return the head called `name`."""
+    if name == "sequence_classification" and config.classifies_embedding:
+        return _HEADS["embedding_classifier"]()
     if family_head := config.heads.head(name):
         kind: type[Head] = import_object(family_head)
         return kind()

@@ -155,7 +155,7 @@ def forward_flops(
     places = length if of_tokens or is_late else 1
     summary = config.summary_of(head)
     if head == "replaced_token_detection" or (
-        summary is not None and (summary != "pooler" or config.setting("pooler_dense", True))
+        summary not in (None, "embedding") and (summary != "pooler" or config.setting("pooler_dense", True))
     ):
         total += 2 * places * hidden**2
     outputs = {

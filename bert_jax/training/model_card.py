@@ -98,7 +98,8 @@ def _pytorch(directory: storage.Path, config: BertConfig, use: ModelUse) -> list
     settings, name = directory / "config_sentence_transformers.json", ""
     if settings.exists():
         kind = storage.read_json(settings)["model_type"]
-        call = 'predict([("A query.", "A document.")])' if kind == "CrossEncoder" else f"encode({TWO_TEXTS})"
+        single = f"predict({use.arguments})" if use.tag == "text-classification" else ""
+        call = single or 'predict([("A query.", "A document.")])' if kind == "CrossEncoder" else f"encode({TWO_TEXTS})"
         return [f"from sentence_transformers import {kind}", "", _FOLDER, f"print({kind}(folder).{call})"]
     if "{class}" in use.torch_import:
         if FAMILIES[config.family].has_own_code:  # transformers has no class for this family

@@ -97,9 +97,9 @@ class TrainSource:
         changed._num_steps = num_steps
         return changed
 
-    def resized(self, batch_size: int, buckets: Sequence[int]) -> Self:
+    def resized(self, batch_size: int, buckets: Sequence[int]) -> "TrainSource":
         """Return a source of the same rows with another batch size and other buckets."""
-        changed = type(self)(self.features, batch_size, buckets, self._pad_id, self._seed)
+        changed = TrainSource(self.features, batch_size, buckets, self._pad_id, self._seed)
         changed._values, changed._num_steps = self._values, self._num_steps
         return changed
 

@@ -188,7 +188,7 @@ def build(recipe: Recipe) -> Job:
     data, regression = recipe.data, recipe.data.task_type == "regression"
     if data.long_texts == "windows" and data.pair_column:
         raise InputError("config.data.long_texts: expected cut for pairs of texts, found windows")
-    loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD)
+    loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD, HEAD if recipe.keep_head else "encoder")
     named, rules = labelled_columns(recipe), _rules(data)
     rows, labels, held, names = _read(recipe, named, rules)
     stride = data.doc_stride if data.long_texts == "windows" else None
@@ -220,8 +220,9 @@ def build(recipe: Recipe) -> Job:
     )
     counts = {} if rows[0].label is None else count_classes(rows, named, names)
     return fine_tuning.build_job(
-        recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(named, counts, rules.missing)
-    )
+        recipe, task, tokenizer, loaded, train, dev, TrainingMetadata(named, counts, rules.missing),
+        settings=loaded.settings if loaded and config.classifies_embedding else None,
+    )  # fmt: skip
 
 
 class _Read(NamedTuple):

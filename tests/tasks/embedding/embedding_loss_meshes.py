@@ -26,6 +26,13 @@ TASKS = {
     "angle": {"scale": 5.0},
     "triplet": {},
     "margin_mse": {},
+    "batch_hard_triplet": {},
+    "batch_hard_soft_margin_triplet": {"distance": "cosine"},
+    "batch_semi_hard_triplet": {},
+    "batch_all_triplet": {"distance": "cosine", "margin": 0.5},
+    "supervised_contrastive": {"scale": 5.0},
+    "contrastive": {},
+    "online_contrastive": {"distance": "cosine", "margin": 0.9},
     "cosine": {"matryoshka": ((32, 1.0), (8, 0.5))},
     "in_batch_negatives": {
         "matryoshka": ((32, 1.0), (8, 0.5)),

@@ -30,6 +30,7 @@ class EmbeddingLoss(NamedTuple):
         negatives: whether each row must have a negative text.
         searches: whether the first text of a row is a query and the others are documents.
         lists: whether each row must have a list of documents with scores (`data.passages_column`).
+        classes: whether a row is a text with a class, and the rows of a batch are compared by their classes.
     """
 
     whole_batch: bool = False
@@ -38,6 +39,7 @@ class EmbeddingLoss(NamedTuple):
     negatives: bool = False
     searches: bool = False
     lists: bool = False
+    classes: bool = False
 
 
 EMBEDDING_LOSSES = {
@@ -51,12 +53,20 @@ EMBEDDING_LOSSES = {
     "margin_mse": EmbeddingLoss(labels=True, negatives=True, searches=True),
     "kl_divergence": EmbeddingLoss(lists=True, searches=True),
     "mse": EmbeddingLoss(lists=True, searches=True),
+    "contrastive": EmbeddingLoss(labels=True),
+    "online_contrastive": EmbeddingLoss(whole_batch=True, labels=True),
+    "batch_hard_triplet": EmbeddingLoss(whole_batch=True, labels=True, classes=True),
+    "batch_hard_soft_margin_triplet": EmbeddingLoss(whole_batch=True, labels=True, classes=True),
+    "batch_semi_hard_triplet": EmbeddingLoss(whole_batch=True, labels=True, classes=True),
+    "batch_all_triplet": EmbeddingLoss(whole_batch=True, labels=True, classes=True),
+    "supervised_contrastive": EmbeddingLoss(whole_batch=True, labels=True, classes=True),
     "none": EmbeddingLoss(single_texts=True),
 }
 KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
     "data.loss": Key("in_batch_negatives", "the loss, which decides what a row holds (docs/sentence_embeddings.md); "
                      "none = distil only", tuple(EMBEDDING_LOSSES)),
-    "data.scale": Key(20.0, "in_batch_negatives, simcse, cosent, angle: factor of the similarities", above=0),
+    "data.scale": Key(20.0, "in_batch_negatives, simcse, cosent, angle, supervised_contrastive: factor of the "
+                      "similarities", above=0),
     "data.deletion": Key(0.6, "tsdae: fraction of the tokens of a text that are deleted", least=0, below=1),
     "data.contrast_anchors": Key(False, "in_batch_negatives: whether the texts of other rows are negatives too"),
     "data.contrast_positives": Key(False, "in_batch_negatives: whether the pairs of other rows are negatives of a "
@@ -71,8 +81,11 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_LOSS_KEYS | SET_KEYS 
     "data.guide_margin_strategy": Key("absolute", "whether guide_margin is a difference, or a fraction of the pair's "
                                       "similarity", ("absolute", "relative")),
     "data.label_scale": Key(1.0, "cosine: label of texts with the same meaning, by which labels are divided", above=0),
-    "data.distance": Key("euclidean", "triplet: distance between embeddings", ("euclidean", "cosine")),
-    "data.margin": Key(1.0, "triplet: margin by which the negative should be farther away than the positive", above=0),
+    "data.distance": Key("euclidean", "losses of triplets and contrastive losses: distance between embeddings",
+                         ("euclidean", "cosine")),
+    "data.margin": Key(1.0, "losses of triplets: margin by which the negative should be farther away than the "
+                       "positive; contrastive losses: distance below which pairs that are not alike have a loss",
+                       above=0),
     "data.matryoshka_dims": Key((), "Matryoshka: the loss is summed over embeddings cut to these numbers of leading "
                                 "dimensions; () = whole embeddings", synonyms="matryoshka matryoshkaloss mrl"),
     "data.matryoshka_weights": Key((), "weight of the loss at each of matryoshka_dims; () = 1 each"),
@@ -94,8 +107,9 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_LOSS_KEYS | SET_KEYS 
     "data.passages_column": column("", "in_batch_negatives, margin_mse, kl_divergence, mse: column of lists of "
                                    "documents, the positive first, in place of pair_column; empty = none"),
     "data.label_column": label_column("", "column of the similarity of a pair (cosine, cosent, angle and evaluation), "
-                                      "of the margin (margin_mse) or, with passages_column, of lists of a teacher's "
-                                      "scores"),
+                                      "of the margin (margin_mse), of 1 or 0 (contrastive losses), of the class "
+                                      "(batch_hard_triplet and other losses over classes) or, with passages_column, of "
+                                      "lists of a teacher's scores"),
     "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('similarities')} or, without labels, "
                         f"{metric_names('ranks')}; () = all that apply"),
 }  # fmt: skip

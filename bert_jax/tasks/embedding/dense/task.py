@@ -27,10 +27,11 @@ from bert_jax.metrics.retrieval import retrieval_ranks
 from bert_jax.modeling import Bert
 from bert_jax.recipes import Recipe
 from bert_jax.recipes.keys import compares_rows
-from bert_jax.tasks.embedding.dense import tsdae
+from bert_jax.tasks.embedding.dense import class_batches, label_losses, tsdae
 from bert_jax.tasks.embedding.dense.adaptive_layers import AdaptiveLayers
 from bert_jax.tasks.embedding.dense.guide import GUIDE, with_guide
 from bert_jax.tasks.embedding.dense.losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
+from bert_jax.tasks.embedding.dense.matryoshka import matryoshka_cuts
 from bert_jax.tasks.embedding.dense.recipe import EMBEDDING_LOSSES
 from bert_jax.tasks.embedding.dense.text_settings import reads_by_role, training_text_settings
 from bert_jax.tasks.embedding.in_batch_negatives import Contrast, embed_in_parts, in_batch_negatives, text_numbers
@@ -51,7 +52,8 @@ class SentenceEmbeddingTask:
             arXiv:2104.08821, section 3). `cosine`: squared error between cosine and label. `cosent`, `angle`:
             CoSENT over cosines or AnglE's similarities, times `scale`. `triplet`: max(distance to pair - distance to
             negative + margin, 0). `margin_mse`: squared error between the label and the dot product of text and pair
-            minus that of text and negative. `none`: 0, for distillation.
+            minus that of text and negative. `none`: 0, for distillation. The others are those of
+            `bert_jax.tasks.embedding.dense.label_losses`, over labels or classes.
         labelled: whether the evaluation data has labels.
         metrics: names of metrics of similarities or, without labels, of ranks (`bert_jax.metrics.KINDS`).
         scale: factor of similarities in `in_batch_negatives`, `cosent` and `angle`.
@@ -87,6 +89,11 @@ class SentenceEmbeddingTask:
     def compares_rows(self) -> bool:
         """Return whether the loss compares the rows of a batch with each other."""
         return EMBEDDING_LOSSES[self.loss_name].whole_batch
+
+    @property
+    def has_classes(self) -> bool:
+        """Return whether each row is a text with a class."""
+        return EMBEDDING_LOSSES[self.loss_name].classes
 
     def weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of rows that are not padding."""
@@ -130,6 +137,11 @@ class SentenceEmbeddingTask:
         """Return the loss of embeddings [B, T, D], a sum over rows divided by `rows`, and its metrics."""
         real = batch["example_weights"]
         match self.loss_name:
+            case _ if self.loss_name in label_losses.LABEL_LOSSES:
+                options = (self.distance, self.margin, self.scale)
+                losses, metrics = label_losses.label_loss(self.loss_name, embeddings, batch["labels"], real, *options)
+                if not losses.ndim:  # a loss of the whole batch
+                    return losses, {name: (value, jnp.float32(1)) for name, value in metrics.items()}
             case "cosent" | "angle":
                 similarities = cosines if self.loss_name == "cosent" else angle_similarities
                 scores = self.scale * similarities(embeddings[:, 0], embeddings[:, 1])
@@ -164,7 +176,9 @@ class SentenceEmbeddingTask:
         """Return the chosen metrics over all rows that are not padding, and those of each Matryoshka dimension."""
         real = np.concatenate([batch["example_weights"] for batch in batches]) > 0
         embeddings = np.concatenate([prediction["embeddings"] for prediction in predictions])[real]
-        labels = np.concatenate([batch["labels"] for batch in batches])[real] if self.labelled else None
+        labels = None
+        if self.labelled or self.has_classes:
+            labels = np.concatenate([batch["labels"] for batch in batches])[real]
         scores = self._scores(embeddings[..., : self.truncate_dim], labels)
         for dimension, _ in self.matryoshka:
             of_cut = self._scores(embeddings[..., :dimension], labels)
@@ -173,6 +187,8 @@ class SentenceEmbeddingTask:
 
     def _scores(self, embeddings: np.ndarray, labels: np.ndarray | None) -> dict[str, float]:
         """Return the chosen metrics of embeddings `[n, T, D]`."""
+        if labels is not None and self.has_classes:
+            return measure("ranks", self.metrics, class_batches.class_ranks(embeddings[:, 0], labels, self.similarity))
         if labels is not None:
             alike = pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, 1])
             return measure("similarities", self.metrics, labels, alike)
@@ -229,9 +245,13 @@ def build(recipe: Recipe) -> Job:
     read = learned
     if data.validation_split:  # held-out rows need the columns of evaluation too
         read = dataclasses.replace(learned, label=scored.label or learned.label, more=learned.more or scored.more)
-    rows, held = fine_tuning.hold_out(
-        recipe, read_pairs(data.train, read, limit, fine_tuning.invalid_rows(recipe, data.train))
-    )
+    if EMBEDDING_LOSSES[data.loss].classes:
+        rows, held = class_batches.read_rows_with_classes(recipe, learned)
+    else:
+        rows, held = fine_tuning.hold_out(
+            recipe, read_pairs(data.train, read, limit, fine_tuning.invalid_rows(recipe, data.train))
+        )
+    class_batches.check_pair_labels(rows, data)
     settings = dataclasses.replace(training_text_settings(recipe, loaded), max_length=data.max_seq_length)
     if data.loss == "simcse" and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
         raise InputError("config.model.hidden_dropout_prob: expected dropout above 0 for loss 'simcse', found 0")
@@ -247,22 +267,26 @@ def build(recipe: Recipe) -> Job:
         truncate_dim=settings.truncate_dim,
     )
 
+    numbers = train.labels
     if data.guide:
         train = with_guide(recipe, task.model.compute, train, texts.encode)
     else:
         train = with_teacher_outputs(recipe, task.model, tokenizer, train, texts.encode)
-    if data.dev:
+    if data.dev and not task.has_classes:
         held = read_pairs(data.dev, scored, bad=fine_tuning.invalid_rows(recipe, data.dev))
     by_role = sets_prompts(data) or (reads_by_role(data) and not scored.label)
     held_texts = PromptedRows(held, scored, by_role)
     dev = held_texts.encode(tokenizer, settings, data.max_seq_length, config.pooling_skip) if held else None
-    metadata = dataclasses.replace(_metadata(learned, scored), search_prompts=sets_prompts(data))
+    metadata = _metadata(learned, Columns() if task.has_classes else scored)
+    metadata = dataclasses.replace(metadata, search_prompts=sets_prompts(data))
     job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
     query, document = texts.prompts(settings)
     if query != document:
         job = dataclasses.replace(
             job, notes=(*job.notes, f"prompts: {query!r} for queries, {document!r} for documents")
         )
+    if task.has_classes:
+        job = class_batches.with_class_batches(job, recipe, numbers)
     if task.adaptive:
         job = task.adaptive.with_layers(job, config.num_hidden_layers, recipe.seed)
     return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job
@@ -295,6 +319,8 @@ def pair_columns(recipe: Recipe) -> tuple[Columns, Columns]:
     scored = labelled if _has_similarities(data) else with_negatives
     if data.loss == "margin_mse":
         return dataclasses.replace(labelled, more=negative), scored
+    if EMBEDDING_LOSSES[data.loss].classes:
+        return (of_classes := dataclasses.replace(labelled, pair="")), of_classes
     if EMBEDDING_LOSSES[data.loss].single_texts:
         pair = (data.pair_column,) if data.pair_column and data.loss == "none" else ()
         first, *more = data.train_columns or (data.text_column, *pair)
@@ -304,7 +330,7 @@ def pair_columns(recipe: Recipe) -> tuple[Columns, Columns]:
 
 def _has_similarities(data: Any) -> bool:
     """Return whether evaluation has labels: similarities of pairs, not differences of scores."""
-    return bool(data.label_column) and data.loss != "margin_mse"
+    return bool(data.label_column) and data.loss != "margin_mse" and not EMBEDDING_LOSSES[data.loss].classes
 
 
 def _metadata(learned: Columns, scored: Columns) -> TrainingMetadata:
@@ -337,10 +363,12 @@ def _check(recipe: Recipe) -> None:
     if data.negative_columns and (data.negative_column or needs.negatives):
         expected = "() with negative_column" if data.negative_column else f"negative_column for loss {data.loss!r}"
         raise InputError(f"config.data.negative_columns: expected {expected}, found {data.negative_columns}")
+    if needs.classes:
+        class_batches.check_negatives(data)
     if data.guide and (data.loss != "in_batch_negatives" or recipe.distillation.teacher):
         found = f"loss {data.loss!r}" + (" and a teacher" if recipe.distillation.teacher else "")
         raise InputError(f"config.data.guide: expected loss 'in_batch_negatives' and no teacher, found {found}")
-    for name in ("text_column", "pair_column", *_needed_columns(data)):
+    for name in ("text_column", *([] if needs.classes else ["pair_column"]), *_needed_columns(data)):
         if not data[name]:
             raise InputError(f"config.data.{name}: expected a column, which loss {data.loss!r} needs, found none")
 
@@ -355,7 +383,7 @@ def _needed_columns(data: Any) -> tuple[str, ...]:
 
 def _task(recipe: Recipe, model: Bert) -> SentenceEmbeddingTask:
     data, labelled = recipe.data, _has_similarities(recipe.data)
-    matryoshka = _matryoshka(data, model.config.sentence_embedding_size)
+    matryoshka = matryoshka_cuts(data, model.config.sentence_embedding_size)
     return SentenceEmbeddingTask(
         model,
         data.loss,
@@ -373,20 +401,3 @@ def _task(recipe: Recipe, model: Bert) -> SentenceEmbeddingTask:
         guided=bool(data.guide),
         mask_duplicates=data.mask_duplicates,
     )
-
-
-def _matryoshka(data: Any, size: int) -> tuple[tuple[int, float], ...]:
-    """Return (dimensions, weight) of each Matryoshka truncation. Raises InputError for invalid settings."""
-    dims, weights = tuple(data.matryoshka_dims), tuple(data.matryoshka_weights)
-    fitting = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= size for n in dims)
-    if not fitting or len(set(dims)) < len(dims):
-        expected = f"different numbers from 1 to {size}, the dimensions of an embedding"
-        raise InputError(f"config.data.matryoshka_dims: expected {expected}, found {dims}")
-    if weights and len(weights) != len(dims):
-        expected = f"a weight for each of the {len(dims)} matryoshka_dims"
-        raise InputError(f"config.data.matryoshka_weights: expected {expected}, found {weights}")
-    if not all(isinstance(w, int | float) and math.isfinite(w) and w >= 0 for w in weights):
-        raise InputError(f"config.data.matryoshka_weights: expected numbers of at least 0, found {weights}")
-    if dims and data.loss in ("tsdae", "none"):
-        raise InputError(f"config.data.matryoshka_dims: expected () for loss {data.loss!r}, found {dims}")
-    return tuple(zip(dims, map(float, weights or (1,) * len(dims)), strict=True))
