@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import jobs, recipes
+from bert_jax.jobs.abstract import AbstractTask
 from bert_jax.training.loop import train
 
 
@@ -34,7 +35,7 @@ class SmallTask:
         """Return the training job of `recipe`."""
         return jobs.build(recipes.resolve(self.recipe(place, **changes)))
 
-    def abstract_task(self, place: Path, **changes: Any) -> jobs.AbstractTask:
+    def abstract_task(self, place: Path, **changes: Any) -> AbstractTask:
         """Return the abstract task of `recipe`."""
         return jobs.abstract_task(recipes.resolve(self.recipe(place, **changes)))
 

@@ -2,14 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.jobs import fingerprints
-from bert_jax.jobs.base import AbstractTask, Job
+from bert_jax.jobs.base import Job
 from bert_jax.jobs.teaching import distillation_of
 from bert_jax.recipes.base import Recipe, TaskRecipe
 from bert_jax.recipes.keys import TASK_RECIPES
 from bert_jax.tasks.entry import load_reference
+
+if TYPE_CHECKING:
+    from bert_jax.jobs.abstract import AbstractTask
 
 
 def build(recipe: Recipe) -> Job:
@@ -61,7 +65,7 @@ def _with_weights(job: Job) -> Job:
     return dataclasses.replace(job, data=lambda: job.data() | {"weights": fingerprints.of_params(params)})
 
 
-def abstract_task(recipe: Recipe) -> AbstractTask:
+def abstract_task(recipe: Recipe) -> "AbstractTask":
     """Return the abstract task of a resolved recipe, from which its training steps can be compiled.
 
     It is built like the training job, but no teacher or guide computes outputs. A recipe without data gets synthetic
@@ -71,6 +75,7 @@ def abstract_task(recipe: Recipe) -> AbstractTask:
         InputError: as for `build`, or the recipe has no data and its task no synthetic rows.
     """
     from bert_jax.jobs import synthetic
+    from bert_jax.jobs.abstract import AbstractTask
 
     task = _recipe_of(recipe)
     build_task = load_reference(task.build)

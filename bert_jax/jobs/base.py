@@ -1,7 +1,7 @@
 """The protocols of tasks and batch sources, and `Job`: everything needed to train a task."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import jax
@@ -70,10 +70,13 @@ class Evaluation(NamedTuple):
     Attributes:
         task: a task with the parameters of the job's task; only its `predict` and `score` are used.
         source: the batches of the set.
+        score: function of an iterator of (predictions, batch) that returns the metrics, in place of `task.score`, whose
+            predictions must all fit in memory; None = `task.score`.
     """
 
     task: Task
     source: EvalBatches
+    score: Callable[[Iterator[tuple[Any, Batch]]], dict[str, float]] | None = None
 
 
 def real_rows(parts: Sequence[Mapping[str, np.ndarray]], name: str, batches: Sequence[Batch]) -> np.ndarray:
@@ -91,38 +94,6 @@ def real_rows(parts: Sequence[Mapping[str, np.ndarray]], name: str, batches: Seq
 def model_inputs(batch: Batch) -> Batch:
     """Return the arrays of a batch that are arguments of `Bert.apply`."""
     return {name: batch[name] for name in MODEL_INPUTS if name in batch}
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """Training steps whose batches have the same shape.
-
-    Attributes:
-        num_steps: number of steps; 0 = unknown without the data.
-        batch: name -> shape and dtype of the whole batch.
-    """
-
-    num_steps: int
-    batch: dict[str, jax.ShapeDtypeStruct]
-
-    @classmethod
-    def of_rows(cls, num_steps: int, size: int, row: Mapping[str, Any]) -> Self:
-        """Return the stage whose batches have `size` rows of the shapes in `row`, a batch of one row."""
-        return cls(num_steps, {k: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for k, v in row.items()})
-
-
-@dataclasses.dataclass(frozen=True)
-class AbstractTask:
-    """A training job without data: shapes from which its steps can be compiled.
-
-    Attributes:
-        task, init_params: as in `Job`.
-        stages: the stages in order.
-    """
-
-    task: Task
-    init_params: Callable[[jax.Array], Any]
-    stages: tuple[Stage, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,17 +128,17 @@ class Job:
     data: Callable[[], dict[str, Any]] = dict
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    more_evaluations: Mapping[str, Evaluation] = dataclasses.field(default_factory=dict)
+    more_evaluations: tuple[tuple[str, Evaluation], ...] = ()
 
     @property
-    def evaluations(self) -> dict[str, Evaluation]:
-        """Return all held-out sets by name; `eval_source` has the name ""."""
-        own = {} if self.eval_source is None else {"": Evaluation(self.task, self.eval_source)}
-        return own | dict(self.more_evaluations)
+    def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
+        """Return all held-out sets, each with its name; that of `eval_source`, which is the first, is ""."""
+        own = () if self.eval_source is None else (("", Evaluation(self.task, self.eval_source)),)
+        return *own, *self.more_evaluations
 
     def with_wrapped_task(self, wrap: Callable[[Task], Task], **changes: Any) -> Self:
         """Return this job with `wrap` applied to its task and to those of its held-out sets, and other changes."""
-        more = {name: each._replace(task=wrap(each.task)) for name, each in self.more_evaluations.items()}
+        more = tuple((name, each._replace(task=wrap(each.task))) for name, each in self.more_evaluations)
         # A task of several data sets wraps the task of each.
         task = self.task.wrapped(wrap) if hasattr(self.task, "wrapped") else wrap(self.task)
         return dataclasses.replace(self, task=task, more_evaluations=more, **changes)

@@ -25,6 +25,7 @@ from bert_jax.tokenization import Tokenizer
 if TYPE_CHECKING:
     from bert_jax.data.finetuning.packing import PackedSource
 
+NOT_EVALUATED = "nothing is evaluated: set data.dev, or hold out rows with data.validation_split, such as 0.1"
 _Row = TypeVar("_Row")
 OPEN_MODEL = "open_model"  # key of a recipe: the function in place of `opened_model`, where data sets share one model
 
@@ -201,7 +202,7 @@ def _notes(model: Bert, loaded: Loaded | None, dev: Paddable | None) -> Iterator
     if fresh:
         yield f"freshly initialised: {', '.join(fresh)}"
     if dev is None:
-        yield "nothing is evaluated: set data.dev, or hold out rows with data.validation_split, such as 0.1"
+        yield NOT_EVALUATED
 
 
 def _train_source(recipe: Recipe, config: BertConfig, train: Paddable, pad_id: int) -> "TrainSource | PackedSource":

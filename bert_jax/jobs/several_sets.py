@@ -330,13 +330,13 @@ def _shapes(job: Job) -> Any:
     return [(jax.tree_util.keystr(path), leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)]
 
 
-def _evaluations(jobs: Mapping[str, Job]) -> dict[str, Evaluation]:
-    """Return the held-out sets of all jobs: `SET`, or `SET/NAME` for further ones of a set."""
-    return {
-        f"{name}/{held_out}".rstrip("/"): evaluation
+def _evaluations(jobs: Mapping[str, Job]) -> tuple[tuple[str, Evaluation], ...]:
+    """Return the held-out sets of all jobs: `SET`, or `SET/NAME` for those of a set that have names."""
+    return tuple(
+        (f"{name}/{held_out}".rstrip("/"), evaluation)
         for name, job in jobs.items()
-        for held_out, evaluation in job.evaluations.items()
-    }
+        for held_out, evaluation in job.evaluations
+    )
 
 
 def _fingerprints(jobs: Mapping[str, Job]) -> dict[str, Any]:

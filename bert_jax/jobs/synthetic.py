@@ -11,7 +11,8 @@ import numpy as np
 from bert_jax import recipes
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
-from bert_jax.jobs.base import Job, Stage
+from bert_jax.jobs.abstract import Stage
+from bert_jax.jobs.base import Job
 from bert_jax.jobs.synthetic_rows import DATA, ONLY_SHAPES, WORD, has_synthetic_rows
 from bert_jax.recipes.base import Recipe, TaskRecipe
 from bert_jax.storage import MemoryFile, PathLike

@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from bert_jax import jobs, parameter_sharding, recipes, sharding
 from bert_jax.data.batches import sub_batches
-from bert_jax.jobs.base import AbstractTask, Stage
+from bert_jax.jobs.abstract import AbstractTask, Stage
 from bert_jax.planning.compiling import compile_step
 from bert_jax.planning.hlo import Collective
 from bert_jax.planning.slices import Slice

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
@@ -31,7 +30,7 @@ from bert_jax.training.feed import DeviceSource
 from bert_jax.training.metrics import MetricsLog, MetricsWindow, Results, means_of, merit, read_metrics, results_of
 from bert_jax.training.model_card import write_model_card
 from bert_jax.training.monitoring import Throughput, Timer, Watchdog, profiling
-from bert_jax.training.program import check_fits, make_program, schedule_and_optimizer
+from bert_jax.training.program import check_fits, make_program
 from bert_jax.training.progress import Bar, clock
 from bert_jax.training.state import State, finished_params, initial_state, to_numpy
 from bert_jax.training.step import SkippedSteps, check_finite
@@ -177,9 +176,7 @@ class _Run:
         program = make_program(recipe, job.task, job.init_params, job.num_steps, mesh)
         self.schedule = jax.jit(program.schedule)  # one compiled program instead of one per operation
         self.like, self.train_step = program.like, program.train_step
-        self.evaluators = {
-            name: EvalLoop(each.task, each.source, mesh, program.shardings) for name, each in job.evaluations.items()
-        }
+        self.evaluators = [(name, EvalLoop(each, mesh, program.shardings)) for name, each in job.evaluations]
         self.batch_sharding = NamedSharding(mesh, sharding.batch_spec())
         self.log_every = recipe.log_every or max(1, min(_LOG_EVERY, job.num_steps // _LINES))
         self.best_metric = recipe.best_metric.removeprefix("eval/")
@@ -226,17 +223,9 @@ class _Run:
         now = self.job.num_steps
         if before in (None, now) or not self.start:
             return
-        former, _ = schedule_and_optimizer(self.recipe, before)
-        done = np.unique(np.linspace(0, self.start - 1, 1000).astype(np.int32))
-        text = f"{before} steps become {now}"
-        if np.array_equal(former(done), self.schedule(done)):
-            self.bar.say(f"{text}; the learning rate so far is the same as in one run of {now} steps")
-            return
-        rates = f"{float(former(self.start - 1)):.3g} to {float(self.schedule(self.start)):.3g}"
-        self.bar.say(
-            f"{text}: at step {self.start} the learning rate changes from {rates}, and then follows the schedule "
-            f"of {now} steps; the steps so far followed the schedule of {before} steps"
-        )
+        from bert_jax.training.length_changes import describe_new_length
+
+        self.bar.say(describe_new_length(self.recipe, before, now, self.start, self.schedule))
 
     def run_steps(self, state: State) -> Generator[tuple[State, Metrics], None, State]:
         """Run the steps from `state` to the last, with logging, evaluation and saving; yield after each."""
@@ -373,7 +362,7 @@ class _Run:
         """Score the model on its held-out sets."""
         scores: dict[str, float] = {}
         with self.timer.pause("evaluation"):
-            for name, evaluator in self.evaluators.items():
+            for name, evaluator in self.evaluators:
                 of_set = evaluator.scores(params)
                 scores |= {f"{name}/{metric}" if name else metric: value for metric, value in of_set.items()}
         if self.best_metric and self.best_metric not in scores:

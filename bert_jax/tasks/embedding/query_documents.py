@@ -20,6 +20,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.similarity import compare
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import QUERY_INPUTS, Job, Metrics
+from bert_jax.jobs.retrieval_dev import separate_retrieval_sets
 from bert_jax.jobs.synthetic_rows import WORD, table_rows
 from bert_jax.jobs.teaching import distillation_of
 from bert_jax.jobs.training_metadata import TrainingMetadata
@@ -215,6 +216,7 @@ def build_retrieval_job(
         settings_of: function from recipe, config and text settings (None for a new model) to new config and settings.
         task_of: function from the arguments of every `QueryDocumentTask`, recipe, tokenizer and settings to the task.
     """
+    recipe, retrieval = separate_retrieval_sets(recipe)
     data, columns = recipe.data, document_columns(recipe)
     _check(recipe)
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, head, head)
@@ -238,7 +240,12 @@ def build_retrieval_job(
                "parts": recipe.accumulation_steps if data.loss == "in_batch_negatives" else 1}  # fmt: skip
     task = task_of(options, recipe, tokenizer, settings)
     metadata = TrainingMetadata(dataclasses.replace(columns, more=(), texts="", label=""))
-    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
+    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, settings=settings)
+    if retrieval is None:
+        return job
+    from bert_jax.tasks.embedding.search.dev_evaluation import with_search_evaluation
+
+    return with_search_evaluation(job, recipe, retrieval, settings, task)
 
 
 def _read(recipe: Recipe, spec: str, columns: Columns) -> list[RankedPassages]:

@@ -4,6 +4,7 @@ from bert_jax.metrics import metric_names
 from bert_jax.modeling.score_losses import SCORE_LOSSES
 from bert_jax.recipes.base import Key
 from bert_jax.recipes.data_sets import SET_KEYS
+from bert_jax.recipes.retrieval_dev_keys import RETRIEVAL_DEV_KEYS, SEARCH_METRICS_MEANING
 from bert_jax.recipes.score_losses import SCORE_LOSS_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
@@ -23,7 +24,8 @@ PROMPT_KEYS = {
                                 synonyms="passage_prefix document_prompt passage_prompt corpus_prompt"),
 }  # fmt: skip
 SEARCH_LOSSES = ("in_batch_negatives", *SCORE_LOSSES)
-SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
+SEARCH_KEYS = FINE_TUNING_KEYS | RETRIEVAL_DEV_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {
+    "data.has_header": HAS_HEADER,
     "data.loss": Key("in_batch_negatives", "in_batch_negatives, or a loss that learns a teacher's scores: mse, "
                      "margin_mse, kl_divergence (docs/retrieval.md)", SEARCH_LOSSES),
     "data.scale": Key(1.0, "in_batch_negatives: factor of the scores before the softmax", above=0),
@@ -35,5 +37,6 @@ SEARCH_KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"dat
                                    "empty = none"),
     "data.label_column": label_column("", "mse, margin_mse, kl_divergence: column of lists of a teacher's scores for "
                                       "passages_column; with a negative column, of the margin"),
-    "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('ranks')}; () = both"),
+    "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('ranks')}{SEARCH_METRICS_MEANING}; () = all "
+                        "that apply"),
 }  # fmt: skip

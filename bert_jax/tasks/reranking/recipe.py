@@ -2,6 +2,7 @@
 
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.data_sets import SET_KEYS
+from bert_jax.recipes.retrieval_dev_keys import RERANKING_DEV_KEYS, SEARCH_METRICS_MEANING
 from bert_jax.recipes.score_losses import SCORE_LOSS_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
@@ -15,7 +16,8 @@ from bert_jax.recipes.shared_keys import (
 )
 from bert_jax.tasks.reranking.losses import LAMBDA_WEIGHTINGS, RERANKING_LOSSES
 
-KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
+KEYS = FINE_TUNING_KEYS | RERANKING_DEV_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {
+    "data.has_header": HAS_HEADER,
     "data.loss": Key("binary_cross_entropy", "binary_cross_entropy or mse of each passage, or a loss over the passages "
                      "of a query (docs/reranking.md)", tuple(RERANKING_LOSSES)),
     "data.weighting": Key(LAMBDA_WEIGHTINGS[0], "lambda: how a pair of passages is weighted", LAMBDA_WEIGHTINGS),
@@ -32,7 +34,7 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"data.has_h
                              "of the cross-encoder in init_from, else none",
                              synonyms="query_prompt prompt query_instruction"),
     "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map or, for rows of one passage, "
-                        "average_precision, accuracy, f1; () = all"),
+                        f"average_precision, accuracy, f1{SEARCH_METRICS_MEANING}; () = all"),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

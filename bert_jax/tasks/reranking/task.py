@@ -27,6 +27,7 @@ from bert_jax.inference.scoring import match_output
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics
 from bert_jax.jobs.distillation.teachers import teacher_config, teacher_text_settings
+from bert_jax.jobs.retrieval_dev import separate_retrieval_sets
 from bert_jax.jobs.synthetic_rows import table_rows
 from bert_jax.jobs.teaching import distillation_of, reads_no_labels, with_teacher_outputs
 from bert_jax.jobs.training_metadata import TrainingMetadata
@@ -193,6 +194,7 @@ def passage_columns(recipe: Recipe) -> Columns:
 
 def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of reranking names. See `bert_jax.jobs.build`."""
+    recipe, retrieval = separate_retrieval_sets(recipe)
     data, columns = recipe.data, passage_columns(recipe)
     distilled = distillation_of(recipe)
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD)
@@ -229,7 +231,12 @@ def build(recipe: Recipe) -> Job:
     )  # fmt: skip
     metadata = TrainingMetadata(dataclasses.replace(columns, more=(), texts=""))
     saved = {"settings": settings} if prompt else {}
-    return fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, **saved)
+    job = fine_tuning.build_job(recipe, task, tokenizer, loaded, train, dev, metadata, **saved)
+    if retrieval is None:
+        return job
+    from bert_jax.tasks.reranking.dev_evaluation import with_reranking_evaluation
+
+    return with_reranking_evaluation(job, recipe, retrieval, task, prompt)
 
 
 def _text_settings(recipe: Recipe) -> TextSettings:

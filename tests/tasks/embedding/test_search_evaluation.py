@@ -165,7 +165,10 @@ def test_the_verb_with_a_reranker_and_a_run_file(folder, model, write_small, tmp
     assert [float(line[4]) for line in first] == pytest.approx([answer["score"] for answer in answers])
     relevant = [sum(judgements[line[0]].get(line[2], 0) > 0 for line in lines[i : i + 5]) / 5 for i in range(0, 60, 6)]
     assert found["precision@5"] == pytest.approx(np.mean(relevant))
-    assert main(given) == 0 and "precision@5" in capsys.readouterr().out
+    assert main([*given, "--report", str(tmp_path / "page.html")]) == 0 and "precision@5" in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text()
+    assert "Queries that fail" in page and "the red bird" in page and "not ranked" in page
+    assert main([*given, "--report", str(tmp_path / "page.pdf")]) == 2
 
 
 @pytest.mark.parametrize("name", ["q 1", "q\nq1 Q0 d1 1 9 forged", "q\u00a01", "d 7"])

@@ -66,7 +66,7 @@ class RankedDocumentsTask(QueryDocumentTask):
         return comparable(self.similarity, queries), comparable(self.similarity, documents)
 
 
-def build(recipe: Recipe) -> Job:
+def build_on_lists(recipe: Recipe) -> Job:
     """Read the data and the model of a resolved recipe of sentence embeddings whose rows have lists of documents."""
     data = recipe.data
     if data.loss not in SEARCH_LOSSES:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from bert_jax.metrics import metric_names
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.data_sets import SET_KEYS
+from bert_jax.recipes.retrieval_dev_keys import RETRIEVAL_DEV_KEYS, SEARCH_METRICS_MEANING
 from bert_jax.recipes.score_losses import SCORE_LOSS_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
@@ -62,7 +63,8 @@ EMBEDDING_LOSSES = {
     "supervised_contrastive": EmbeddingLoss(whole_batch=True, labels=True, classes=True),
     "none": EmbeddingLoss(single_texts=True),
 }
-KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {"data.has_header": HAS_HEADER} | {
+KEYS = FINE_TUNING_KEYS | RETRIEVAL_DEV_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_LOSS_KEYS | SET_KEYS | {
+    "data.has_header": HAS_HEADER,
     "data.loss": Key("in_batch_negatives", "the loss, which decides what a row holds (docs/sentence_embeddings.md); "
                      "none = distil only", tuple(EMBEDDING_LOSSES)),
     "data.scale": Key(20.0, "in_batch_negatives, simcse, cosent, angle, supervised_contrastive: factor of the "
@@ -111,7 +113,7 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_LOSS_KEYS | SET_KEYS 
                                       "(batch_hard_triplet and other losses over classes) or, with passages_column, of "
                                       "lists of a teacher's scores"),
     "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('similarities')} or, without labels, "
-                        f"{metric_names('ranks')}; () = all that apply"),
+                        f"{metric_names('ranks')}{SEARCH_METRICS_MEANING}; () = all that apply"),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

@@ -19,6 +19,7 @@ from bert_jax.errors import InputError, did_you_mean
 from bert_jax.inference.similarity import pair_similarities
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics
+from bert_jax.jobs.retrieval_dev import separate_retrieval_sets
 from bert_jax.jobs.synthetic_rows import table_rows
 from bert_jax.jobs.teaching import distillation_of, with_teacher_outputs
 from bert_jax.jobs.training_metadata import TrainingMetadata
@@ -233,11 +234,12 @@ def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str,
 
 def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.jobs.build`."""
-    data = recipe.data
-    if data.passages_column:
-        from bert_jax.tasks.embedding.dense import ranked_documents
+    if recipe.data.passages_column:
+        from bert_jax.tasks.embedding.dense.ranked_documents import build_on_lists
 
-        return ranked_documents.build(recipe)
+        return build_on_lists(recipe)
+    recipe, retrieval = separate_retrieval_sets(recipe)
+    data = recipe.data
     _check(recipe)
     loaded, tokenizer, config = fine_tuning.starting_model(recipe, HEAD, HEAD)
     learned, scored = pair_columns(recipe)
@@ -287,6 +289,10 @@ def build(recipe: Recipe) -> Job:
         )
     if task.has_classes:
         job = class_batches.with_class_batches(job, recipe, numbers)
+    if retrieval is not None:
+        from bert_jax.tasks.embedding.search.dev_evaluation import with_search_evaluation
+
+        job = with_search_evaluation(job, recipe, retrieval, settings, task)
     if task.adaptive:
         job = task.adaptive.with_layers(job, config.num_hidden_layers, recipe.seed)
     return tsdae.with_decoder(job, recipe) if data.loss == "tsdae" else job

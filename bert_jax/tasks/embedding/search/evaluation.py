@@ -8,16 +8,18 @@ import numpy as np
 
 from bert_jax import storage
 from bert_jax.errors import InputError, logger
-from bert_jax.extras import import_extra
 from bert_jax.inference import pipeline
+from bert_jax.metrics.trec_eval import (
+    SEARCH_METRICS,
+    Ranking,
+    check_search_metrics,
+    mean_scores,
+    ranking_scores,
+    sorted_documents,
+)
 from bert_jax.tasks.embedding.search.data import RetrievalSet, read_retrieval_set
 
-SEARCH_METRICS = ("ndcg@10", "mrr@10", "map@100", "recall@100")
 _log = logger(__name__)
-# Metric -> measure of trec_eval, without its cutoff.
-_MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "mrr": "recip_rank"}
-
-Ranking = dict[str, float]  # id of a document -> its score
 
 
 class Ranked(NamedTuple):
@@ -45,6 +47,7 @@ def evaluate_search(
     rerank_top_k: int = 100,
     keep_same_id: bool = False,
     run_file: storage.PathLike = "",
+    report: storage.PathLike = "",
     batch_size: int | None = None,
     batch_invariant: bool = False,
     dtype: str = "auto",
@@ -58,7 +61,7 @@ def evaluate_search(
 
     Args:
         model: a model directory.
-        data: a retrieval set, in the layout of `bert_jax.tasks.embedding.search.data`.
+        data: a retrieval set, in the layout of `bert_jax.data.retrieval_sets`.
         split: split of the judgements.
         top_k: number of documents to rank for each query.
         metric_names: metrics to return; empty for `SEARCH_METRICS`.
@@ -67,6 +70,7 @@ def evaluate_search(
         keep_same_id: whether to keep a document with the id of the query; BEIR drops it unless it is judged relevant
             for the query.
         run_file: file to write the rankings to, in the format of TREC runs; "" = none.
+        report: `.html` file to write, with the ranks of relevant documents and the queries that fail; "" = none.
         batch_size: texts in a forward pass; None = chosen for the device.
         batch_invariant: whether a score is bitwise independent of the other texts.
         dtype: dtype of matrix products.
@@ -80,12 +84,13 @@ def evaluate_search(
     Raises:
         InputError: the model, the data or an option does not fit, or the package is not installed.
     """
-    names = tuple(metric_names) or SEARCH_METRICS
-    for name in names:
-        _measure(name)
-    _trec_eval()
+    names = check_search_metrics(metric_names)
     if run_file:
         storage.check_writable(run_file)
+    if report:
+        from bert_jax.reports import page
+
+        page.check_path(report)
     dataset = read_retrieval_set(data, split)
     if run_file:
         _check_ids(run_file, itertools.chain(dataset.queries, (name for name, _ in dataset.documents())))
@@ -103,7 +108,24 @@ def evaluate_search(
         "documents": ranked.documents,
         "missing_documents": ranked.missing_documents,
     }
-    return score_rankings(dataset, rankings, names) | counts
+    scores = score_rankings(dataset, rankings, names) | counts
+    if report:
+        page.write_page(
+            report, page.Heading(str(model), str(data), scores), report_sections(dataset, rankings, names[0])
+        )
+    return scores
+
+
+def report_sections(dataset: RetrievalSet, rankings: Mapping[str, Ranking], metric: str) -> list[Any]:
+    """Return the sections of a report on rankings, with the queries for which `metric` is lowest."""
+    from bert_jax.reports.rankings import ranked_queries, search_sections
+
+    def texts(ids: set[str]) -> dict[str, str]:
+        return {name: text for name, text in dataset.documents() if name in ids}
+
+    orders = {query: sorted_documents(ranking) for query, ranking in rankings.items()}
+    values = ranking_scores(dataset.judgements, rankings, (metric,))[metric]
+    return search_sections(ranked_queries(dataset.judgements, orders, values), metric, dataset.queries, texts)
 
 
 def rank(search: Any, dataset: RetrievalSet, top_k: int, keep_same_id: bool = False, **options: Any) -> Ranked:
@@ -125,12 +147,7 @@ def rank(search: Any, dataset: RetrievalSet, top_k: int, keep_same_id: bool = Fa
 
     more = 0 if keep_same_id else 1
     scores, numbers = search.nearest(list(dataset.queries.values()), texts(), top_k + more, **options)
-    rankings, same = {}, 0
-    for query, row, best in zip(dataset.queries, scores.tolist(), numbers.tolist(), strict=True):
-        ranking = {ids[number]: score for number, score in zip(best, row, strict=True)}
-        if not keep_same_id and dataset.judgements.get(query, {}).get(query, 0) <= 0:
-            same += ranking.pop(query, None) is not None
-        rankings[query] = dict(list(ranking.items())[:top_k])
+    rankings, same = named_rankings(dataset, ids, scores, numbers, top_k, keep_same_id)
     if same:
         _log.warning(
             "%s: left out the document with the query's id for %d queries, as BEIR does", dataset.directory, same
@@ -142,6 +159,33 @@ def rank(search: Any, dataset: RetrievalSet, top_k: int, keep_same_id: bool = Fa
             dataset.directory, len(missing), missing[0],
         )  # fmt: skip
     return Ranked(rankings, len(ids), len(missing))
+
+
+def named_rankings(
+    dataset: RetrievalSet,
+    ids: Sequence[str],
+    scores: np.ndarray,
+    numbers: np.ndarray,
+    top_k: int,
+    keep_same_id: bool = False,
+) -> tuple[dict[str, Ranking], int]:
+    """Return id of a query -> its ranking, and the number of queries whose ranking had the document of their id.
+
+    Args:
+        dataset: the retrieval set, with Q queries.
+        ids: the ids of the documents.
+        scores: `[Q, top_k + 1]`, the greatest first; fewer columns for a smaller corpus.
+        numbers: the documents of the scores, as places in `ids`.
+        top_k: number of documents per query.
+        keep_same_id: as for `evaluate_search`.
+    """
+    rankings, same = {}, 0
+    for query, row, best in zip(dataset.queries, scores.tolist(), numbers.tolist(), strict=True):
+        ranking = {ids[number]: score for number, score in zip(best, row, strict=True)}
+        if not keep_same_id and dataset.judgements.get(query, {}).get(query, 0) <= 0:
+            same += ranking.pop(query, None) is not None
+        rankings[query] = dict(list(ranking.items())[:top_k])
+    return rankings, same
 
 
 def _without_relevant(dataset: RetrievalSet) -> int:
@@ -177,8 +221,7 @@ def score_rankings(
     dataset: RetrievalSet, rankings: Mapping[str, Ranking], metric_names: Sequence[str] = SEARCH_METRICS
 ) -> dict[str, float]:
     """Return metrics of rankings, as `evaluate_search` does. Raises InputError for an unknown metric."""
-    trec_eval = _trec_eval()
-    return {name: _mean(trec_eval, dataset.judgements, rankings, *_measure(name)) for name in metric_names}
+    return mean_scores(dataset.judgements, rankings, metric_names)
 
 
 def trec_run(rankings: Mapping[str, Ranking], tag: str = "bert_jax") -> str:
@@ -195,31 +238,3 @@ def _check_ids(run_file: storage.PathLike, ids: Iterable[str]) -> None:
     for name in ids:
         if name.split() != [name]:
             raise InputError(f"{run_file}: expected ids without white space for a TREC run, found {name!r}")
-
-
-def _measure(name: str) -> tuple[str, int]:
-    kind, _, cutoff = name.partition("@")
-    if kind not in _MEASURES or not cutoff.isdecimal() or int(cutoff) < 1:
-        known = ", ".join(f"{known}@K" for known in _MEASURES)
-        raise InputError(f"metrics: expected {known} with a positive K, found {name!r}")
-    return _MEASURES[kind], int(cutoff)
-
-
-def _trec_eval() -> Any:
-    return import_extra("pytrec_eval", "retrieval")
-
-
-def _mean(trec_eval: Any, judgements: Any, rankings: Mapping[str, Ranking], measure: str, cutoff: int) -> float:
-    """Return the mean over queries of a measure with a cutoff."""
-    name, key = f"{measure}.{cutoff}", f"{measure}_{cutoff}"
-    if measure == "recip_rank":  # recip_rank has no cutoff in trec_eval
-        name = key = measure
-        rankings = {query: _first(ranking, cutoff) for query, ranking in rankings.items()}
-    of_queries = trec_eval.RelevanceEvaluator(judgements, {name}).evaluate(rankings)
-    return float(np.mean([row[key] for row in of_queries.values()]))
-
-
-def _first(ranking: Ranking, count: int) -> Ranking:
-    """Return the first documents in trec_eval's order: by descending float32 score, then by descending id."""
-    order = sorted(ranking, key=lambda name: (np.float32(ranking[name]), name), reverse=True)
-    return {name: ranking[name] for name in order[:count]}

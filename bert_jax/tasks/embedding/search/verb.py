@@ -25,7 +25,7 @@ _INDEX = ParameterFlags(
 )
 _EVALUATION = ParameterFlags(
     "bert_jax.tasks.embedding.search.evaluation.evaluate_search",
-    "split", "top_k", "reranker", "rerank_top_k", "keep_same_id", "run_file",
+    "split", "top_k", "reranker", "rerank_top_k", "keep_same_id", "run_file", "report",
 )  # fmt: skip
 
 
