@@ -36,6 +36,7 @@ AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"mlp/experts/(up|down)", (None, "embed")),  # a scan goes over the experts, so they are not split
     (r"mlp/router/kernel", ("embed", None)),
     (r"mlm/bias", ("vocab",)),
+    (r"query_weights/weight", ("vocab",)),
     (r"relative_attention_bias/embedding", (None, None)),
     (r"relative_embeddings/embedding", (None, "embed")),
     (r"conv/kernel", (None, "embed", None)),

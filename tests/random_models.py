@@ -9,8 +9,12 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import save_pretrained
+from bert_jax.families import FAMILIES
 from bert_jax.modeling import Bert
 from bert_jax.tokenization import Tokenizer
+
+# Families whose models have layers, unlike static embeddings.
+WITH_LAYERS = [name for name, family in FAMILIES.items() if family.fixed.get("num_hidden_layers") != 0]
 
 
 @functools.cache  # many files of tests start from the same model

@@ -38,6 +38,8 @@ class BertConfig(EncoderConfig):
     embedding_layers: tuple[EmbeddingLayer, ...] = setting((), "layers after the pooling", in_json=False)
     normalize_embeddings: bool = setting(True, "whether sentence embeddings are normalized", recipe=True, in_json=False)
     classifies_embedding: bool = setting(False, "whether a classifier of texts reads their embedding", in_json=False)
+    query_weights: str = setting("", "sparse embeddings of queries from a table of token weights, trainable or frozen; "
+                                 "'' = no table", choices=("", "trainable", "frozen"), in_json=False)  # fmt: skip
     gliner: "GlinerConfig | None" = setting(None, "the head of a GLiNER", in_json=False)
     quantization: "Quantization | None" = setting(None, "how parameters are quantized", in_json=False)
     carried: tuple[tuple[str, Any], ...] = setting(

@@ -1,10 +1,11 @@
 """The layers of the encoder: their feed-forward blocks, norms and other blocks, and which parameters each layer has."""
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from bert_jax.config.fields import setting
 from bert_jax.config.part import ModelPart
+from bert_jax.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +72,10 @@ class StackConfig(ModelPart):
 
     def builds(self) -> str:
         return "bert_jax.modeling.stack.Stack"
+
+    def check(self, config: Any) -> None:
+        if not config.num_hidden_layers:
+            raise InputError("model config: num_hidden_layers must be a positive integer, found 0")
 
     def rows(self, layers: int) -> tuple[int, ...]:
         """Return for each layer the row of the stacked parameters that it uses."""

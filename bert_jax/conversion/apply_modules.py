@@ -38,9 +38,13 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
         layout = layout.of_embedding()
     if head != layout.head:
         return model._replace(settings=layout.settings.of_another_head())
-    config, settings, folders = _READERS[head](layout, model.config)
+    config, settings, folders, query_module = _READERS[head](layout, model.config)
     for number, folder in folders.items():
         layer = stack.enter_context(open_weights(folder)).tensors
         prefix = EMBEDDING_LAYER.format(number=number)
         model.checkpoint.tensors.update({f"{prefix}{name}": tensor for name, tensor in layer.items()})
+    if query_module is not None:
+        from bert_jax.conversion.query_weights import add_query_weights
+
+        add_query_weights(query_module, model, stack)
     return model._replace(config=config, settings=settings)

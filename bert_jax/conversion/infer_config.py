@@ -25,6 +25,7 @@ _SHOWN_BY = (
     ("intra_bottleneck_size", "encoder/layers/bottleneck/input/kernel", 0),
     ("hidden_size", "encoder/layers/bottleneck/output/kernel", 0),
     ("hidden_size", "encoder/layers/attention/output/kernel", 0),
+    ("hidden_size", "embeddings/word_embeddings/embedding", 1),
     ("intermediate_size", "encoder/layers/mlp/down/kernel", 1),
     ("num_attention_heads", "encoder/relative_attention_bias/embedding", 1),
 )

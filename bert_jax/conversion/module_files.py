@@ -28,8 +28,10 @@ class ModuleLayout(NamedTuple):
         root: the directory.
         head: the saved head: one of `EMBEDDING_HEADS`, or `sequence_classification` for a cross-encoder.
         model_type: model_type of config_sentence_transformers.json.
-        modules: the modules in order.
+        modules: the modules in order; behind a Router, those of documents.
         settings: all settings except `include_prompt`, which is in the Pooling module's file.
+        query_modules: the modules of queries, if they are others.
+        default_route: `query` or `document`: the modules of a text that is neither.
     """
 
     root: storage.Path
@@ -37,6 +39,13 @@ class ModuleLayout(NamedTuple):
     model_type: str
     modules: tuple[EmbeddingModule, ...]
     settings: TextSettings
+    query_modules: tuple[EmbeddingModule, ...] = ()
+    default_route: str = "document"
+
+    @property
+    def is_static(self) -> bool:
+        """Return whether the first module is a StaticEmbedding, which may have no config.json."""
+        return bool(self.modules) and self.modules[0].kind == "StaticEmbedding"
 
     @property
     def classifies_embedding(self) -> bool:
@@ -53,7 +62,7 @@ class ModuleLayout(NamedTuple):
     @property
     def transformer(self) -> storage.Path:
         """Return the directory of the BERT itself, which in older layouts is `0_Transformer` or the like."""
-        kinds = ("Transformer", "MLMTransformer")
+        kinds = ("Transformer", "MLMTransformer", "StaticEmbedding")
         return next((module.folder for module in self.modules if module.kind in kinds), self.root)
 
 

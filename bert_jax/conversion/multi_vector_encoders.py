@@ -15,7 +15,12 @@ from bert_jax.conversion.module_files import (
     optional_boolean,
     optional_integer,
 )
-from bert_jax.conversion.multi_vector_settings import DEFAULT_QUERY_LENGTH, MultiVectorSettings, QueryExpansion
+from bert_jax.conversion.multi_vector_settings import (
+    DEFAULT_QUERY_LENGTH,
+    MultiVectorSettings,
+    QueryExpansion,
+    TokenPooling,
+)
 from bert_jax.conversion.sentence_transformers import (
     EmbeddingSettings,
     module_kind,
@@ -24,6 +29,7 @@ from bert_jax.conversion.sentence_transformers import (
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
 from bert_jax.model_files import multi_vector_encoders as tables
+from bert_jax.model_files import routed_encoders
 
 _ROLES = (("query", "query_prefix"), ("document", "document_prefix"))
 # Keys of PyLate's config_sentence_transformers.json; if the file has any of them, queries are expanded by default.
@@ -42,12 +48,15 @@ def read_multi_vector(layout: ModuleLayout, config: BertConfig) -> EmbeddingSett
     where = layout.root / "modules.json"
     pylate = layout.model_type == "ColBERT"
     kinds = [module_kind(module, where) for module in layout.modules]
-    behind = set(kinds[1:]) - {"Dense", "Normalize", "MultiVectorMask"}
+    behind = set(kinds[1:-1]) - {"Dense", "Normalize", "MultiVectorMask"}
+    behind |= set(kinds[-1:]) - {"Dense", "Normalize", "MultiVectorMask", "HierarchicalTokenPooling"}
     masks = kinds.count("MultiVectorMask")
     if kinds[:1] != ["Transformer"] or behind or masks > 1 or not (masks or pylate):
-        expected = "a Transformer, Dense and Normalize modules and one MultiVectorMask"
+        expected = "a Transformer, Dense and Normalize modules, one MultiVectorMask and perhaps last a "
+        expected += "HierarchicalTokenPooling"
         raise InputError(f"{where}: expected {expected}, found {', '.join(kinds)}")
-    config, folders = _projections(layout.modules[1:], config, pylate)
+    pools = kinds[-1] == "HierarchicalTokenPooling"
+    config, folders = _projections(layout.modules[1:-1] if pools else layout.modules[1:], config, pylate)
     mask = next((module for module in layout.modules if module.kind == "MultiVectorMask"), None)
     settings = _transformer_settings(layout)
     if mask is not None:
@@ -55,6 +64,8 @@ def read_multi_vector(layout: ModuleLayout, config: BertConfig) -> EmbeddingSett
     elif pylate:
         words = _config(layout).get("skiplist_words")
         settings = dataclasses.replace(settings, skipped_words=tuple(string.punctuation if words is None else words))
+    if pools:
+        settings = dataclasses.replace(settings, pooling=_token_pooling(layout.modules[-1]))
     markers = {role: _config(layout)[key] for role, key in _ROLES if isinstance(_config(layout).get(key), str)}
     prompts = dict(layout.settings.prompts)
     prompts |= {role: marker + prompts.get(role, "").removeprefix(marker) for role, marker in markers.items()}
@@ -67,7 +78,7 @@ def read_multi_vector(layout: ModuleLayout, config: BertConfig) -> EmbeddingSett
 
 
 def multi_vector_json(settings: TextSettings) -> dict[str, dict[str, Any]]:
-    """Return the contents of files that describe late interaction: the Transformer's, the mask's, and the model's."""
+    """Return the contents of files that describe late interaction: those of the modules, and the model's."""
     of_tokens = settings.multi_vector or MultiVectorSettings()
     expansion = of_tokens.expansion and {
         "strategy": "fixed" if of_tokens.expansion.truncates else "min",
@@ -75,9 +86,16 @@ def multi_vector_json(settings: TextSettings) -> dict[str, dict[str, Any]]:
         "token": of_tokens.expansion.token or None,
         "length": of_tokens.expansion.length,
     }
+    pooling = of_tokens.pooling and {
+        "pool_factor": of_tokens.pooling.factor,
+        "num_protected_tokens": of_tokens.pooling.protected,
+        "normalize_embeddings": of_tokens.pooling.normalizes,
+        "tasks": list(of_tokens.pooling.tasks),
+    }
     lengths = {"query_length": of_tokens.query_length, "document_length": of_tokens.document_length}
     return {
         "transformer": {key: value for key, value in lengths.items() if value} | {"query_expansion": expansion},
+        "pooling": pooling or {},
         "mask": {"skiplist_words": list(of_tokens.skipped_words), "skiplist_tasks": list(of_tokens.skips_in)},
         "model": {key: dict(of_tokens.markers)[role] for role, key in _ROLES if role in dict(of_tokens.markers)},
     }
@@ -143,7 +161,24 @@ def _mask(module: EmbeddingModule) -> dict[str, Any]:
     content, where = checked_object(module.folder / "config.json", tables.MULTI_VECTOR_MASK)
     words, tasks = content.get("skiplist_words") or [], content.get("skiplist_tasks")
     tasks = ["document"] if tasks is None else [tasks] if isinstance(tasks, str) else tasks
-    for key, value in (("skiplist_words", words), ("skiplist_tasks", tasks)):
+    _check_strings({"skiplist_words": words, "skiplist_tasks": tasks}, where)
+    return {"skipped_words": tuple(words), "skips_in": tuple(tasks)}
+
+
+def _token_pooling(module: EmbeddingModule) -> TokenPooling:
+    content, where = checked_object(module.folder / "config.json", routed_encoders.HIERARCHICAL_TOKEN_POOLING)
+    tasks = content.get("tasks")
+    tasks = ["document"] if tasks is None else [tasks] if isinstance(tasks, str) else tasks
+    _check_strings({"tasks": tasks}, where)
+    normalizes = optional_boolean(content, "normalize_embeddings", False, where)
+    numbers = content.get("pool_factor", 1.0), content.get("num_protected_tokens", 1)
+    try:
+        return TokenPooling(*numbers, normalizes, tuple(tasks))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _check_strings(lists: dict[str, Any], where: object) -> None:
+    for key, value in lists.items():
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise InputError(f"{where}: {key}: expected a list of strings, found {value!r}")
-    return {"skipped_words": tuple(words), "skips_in": tuple(tasks)}

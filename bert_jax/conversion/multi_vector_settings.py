@@ -1,6 +1,7 @@
 """Settings of late-interaction models: lengths, query expansion, and the tokens that are scored (ColBERT)."""
 
 import dataclasses
+import math
 from typing import Any
 
 from bert_jax.errors import InputError
@@ -26,6 +27,38 @@ class QueryExpansion:
 
 
 @dataclasses.dataclass(frozen=True)
+class TokenPooling:
+    """Merging of the vectors of similar tokens (Clavié et al. 2024, arXiv:2409.14683).
+
+    Attributes:
+        factor: number of vectors that become one on average, at least 1.
+        protected: number of leading vectors that stay as they are.
+        normalizes: whether all vectors have length 1 afterwards.
+        tasks: the tasks whose texts are pooled: `document` (also texts without a task), `query`.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    factor: float = 1.0
+    protected: int = 1
+    normalizes: bool = True
+    tasks: tuple[str, ...] = ("document",)
+
+    def __post_init__(self) -> None:
+        for name, value, least, kinds in (
+            ("factor", self.factor, 1, (int, float)),
+            ("protected", self.protected, 0, int),
+        ):
+            if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
+                raise InputError(f"token pooling: {name}: expected a number of at least {least}, found {value!r}")
+
+    def applies_to(self, task: str | None) -> bool:
+        """Return whether texts of a task are pooled."""
+        return (task or "document") in self.tasks
+
+
+@dataclasses.dataclass(frozen=True)
 class MultiVectorSettings:
     """Settings of a model with a vector for each token.
 
@@ -37,6 +70,7 @@ class MultiVectorSettings:
         skips_in: the tasks whose texts skip these tokens: `document` (also texts without a task), `query`.
         markers: (task, marker) pairs. If a prompt begins with a marker, the marker or its first word becomes one token
             of the vocabulary, and is not tokenized as text.
+        pooling: how vectors of similar tokens are merged; None = they are not.
     """
 
     query_length: int | None = None
@@ -45,6 +79,7 @@ class MultiVectorSettings:
     skipped_words: tuple[str, ...] = ()
     skips_in: tuple[str, ...] = ("document",)
     markers: tuple[tuple[str, str], ...] = ()
+    pooling: TokenPooling | None = None
 
     def length_of(self, task: str | None, longest: int) -> int:
         """Return the maximum number of tokens in a text of a task; `longest` is the maximum for any text."""

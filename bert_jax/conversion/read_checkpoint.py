@@ -27,14 +27,16 @@ def read_checkpoint(files: CheckpointFiles, stack: contextlib.ExitStack) -> Chec
     directory, gliner = files.directory, files.gliner
     where = gliner.where if gliner else _config_file(directory)
     beside = frozenset(path.name for path in directory.iterdir()) if directory.is_dir() else frozenset()
-    if not gliner and directory.is_dir() and (where.name not in beside or not is_weights(directory)):
+    static = files.layout is not None and files.layout.is_static and is_weights(directory)
+    if not gliner and not static and directory.is_dir() and (where.name not in beside or not is_weights(directory)):
         module_of("foreign_kinds").refuse_foreign_directory(directory)
-    if where.name not in beside:
+    if where.name not in beside and not static:
         shown = ", ".join(sorted(beside)[:10]) or "nothing"
         raise InputError(
             f"{directory}: expected a model directory (config.json, model.safetensors, ...), found {shown}"
         )
-    hf = gliner.encoder if gliner else storage.read_json(where, unique_keys=True)
+    hf = gliner.encoder if gliner else storage.read_json(where, unique_keys=True) if where.name in beside else {}
+    hf |= {"model_type": "model2vec"} if static else {}
     if hf.get("model_type") == ENCODER_DECODER_TYPE:
         expected = "expected an encoder, found an encoder-decoder, which generates text; use"
         raise InputError(f"{where}: {expected} bert_jax.pipeline('text2text-generation', ...) or bert-jax text2text")

@@ -23,11 +23,13 @@ from bert_jax.model_files import FileKey, check_keys
 from bert_jax.model_files import sentence_transformers as tables
 
 if TYPE_CHECKING:
-    from bert_jax.conversion import embedding_layers, torch_activations
+    from bert_jax.conversion import embedding_layers, routers, torch_activations, unsupported_modules
     from bert_jax.model_files import multi_vector_encoders
 else:  # most models have no layers after the Pooling, no activation, and one vector
     embedding_layers = LazyModule("bert_jax.conversion.embedding_layers")
+    routers = LazyModule("bert_jax.conversion.routers")
     torch_activations = LazyModule("bert_jax.conversion.torch_activations")
+    unsupported_modules = LazyModule("bert_jax.conversion.unsupported_modules")
     multi_vector_encoders = LazyModule("bert_jax.model_files.multi_vector_encoders")
 
 # Keys of older files -> pooling, in the order in which the vectors of several poolings are concatenated.
@@ -50,7 +52,7 @@ MODULE_PREFIX = "sentence_transformers.models."
 _OWN_TRANSFORMERS = {"custom_st.Transformer": "jina_embeddings_v3"}
 _KINDS = (
     "Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout", "MLMTransformer", "SpladePooling",
-    "MultiVectorMask",
+    "MultiVectorMask", "HierarchicalTokenPooling", "StaticEmbedding", "SparseStaticEmbedding",
 )  # fmt: skip
 _LAYERS = _KINDS[2:6]  # modules that may follow a Pooling
 # model_type of config_sentence_transformers.json -> the saved head; any other means sentence embeddings.
@@ -96,7 +98,9 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
         EmbeddingModule(f"{MODULE_PREFIX}Transformer", root),
         EmbeddingModule(f"{MODULE_PREFIX}Pooling", root / "1_Pooling"),
     )
-    modules = _modules(root) if (root / "modules.json").exists() else default
+    modules, queries, route = _modules(root) if (root / "modules.json").exists() else default, (), "document"
+    if modules and modules[0].kind in ("Router", "Asym"):
+        modules, queries, route = routers.split_routes(modules)
     where = root / "config_sentence_transformers.json"
     content = storage.read_json(where) if where.exists() else {}
     model_type = "SentenceTransformer" if content.get("model_type") is None else content["model_type"]
@@ -111,7 +115,7 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
         content, multi_vector_encoders.MULTI_VECTOR_CONFIG if late else tables.CONFIG_SENTENCE_TRANSFORMERS, where
     )
     cross = head == "sequence_classification"
-    layout = ModuleLayout(root, head, model_type, modules, TextSettings())
+    layout = ModuleLayout(root, head, model_type, modules, TextSettings(), queries, route)
     settings = TextSettings(
         **_prompts(content, where),
         **_of_transformer(layout.transformer, "sentence_embedding" if layout.classifies_embedding else head),
@@ -131,11 +135,13 @@ class EmbeddingSettings(NamedTuple):
         config: the config with the fields of sentence embeddings set.
         settings: all settings of the directory.
         folders: number of an embedding layer -> the directory of its parameters.
+        query_weights: the module with a weight for each token of a query, or None.
     """
 
     config: BertConfig
     settings: TextSettings
     folders: dict[int, storage.Path]
+    query_weights: EmbeddingModule | None = None
 
 
 def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
@@ -151,13 +157,16 @@ def read_embedding(layout: ModuleLayout, config: BertConfig) -> EmbeddingSetting
             f"found {layout.model_type!r}"
         )
     kinds = [module_kind(module, where, config.family) for module in layout.modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
+    if layout.is_static:  # the mean of the vectors of tokens is taken without a Pooling
+        kinds = ["Transformer", "Pooling", *kinds[1:]]
+    if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling", "StaticEmbedding"} & set(kinds[2:]):
         raise InputError(
             f"{where}: expected a Transformer, a Pooling, and then {', '.join(_LAYERS)}, found {', '.join(kinds)}"
         )
-    modes, include_prompt = _pooling(layout.modules[1].folder, config)
+    first = 1 if layout.is_static else 2
+    modes, include_prompt = (["mean"], True) if first == 1 else _pooling(layout.modules[1].folder, config)
     config = config.replace(pooling="+".join(modes), embedding_layers=(), normalize_embeddings=kinds[-1] == "Normalize")
-    behind = layout.modules[2:-1] if kinds[-1] == "Normalize" else layout.modules[2:]
+    behind = layout.modules[first:-1] if kinds[-1] == "Normalize" else layout.modules[first:]
     if kinds[-1] == "Normalize":
         checked_object(layout.modules[-1].folder / "config.json", tables.NORMALIZE)
     layers: list[EmbeddingLayer] = []
@@ -191,7 +200,7 @@ def module_kind(module: EmbeddingModule, where: object, family: str = "") -> str
     if family and _OWN_TRANSFORMERS.get(module.type) == family:
         return module.kind
     if module.kind not in _KINDS or not module.type.startswith(_PACKAGES):
-        raise InputError(f"{where}: expected {', '.join(_KINDS)} of sentence_transformers, found {module.type!r}")
+        unsupported_modules.refuse_module(module, ", ".join(_KINDS), where)
     return module.kind
 
 

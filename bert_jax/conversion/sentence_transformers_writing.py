@@ -6,6 +6,7 @@ from typing import Any
 from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.config.values import POOLINGS, EmbeddingLayer
+from bert_jax.conversion.formats.lazy_tensors import Tensors
 from bert_jax.conversion.multi_vector_encoders import multi_vector_json
 from bert_jax.conversion.sentence_transformers import (
     MODULE_PREFIX,
@@ -17,6 +18,7 @@ from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.conversion.torch_activations import TORCH_ACTIVATIONS
 
 _ON_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+_TOKEN_POOLING = "HierarchicalTokenPooling"
 _SPARSE_PREFIX = "sentence_transformers.sparse_encoder.models."
 
 
@@ -42,10 +44,17 @@ def write_layout(
         Number of an embedding layer, or `CLASSIFIER` -> the directory for its parameters.
     """
     layers = [(layer.kind.title().replace("_N", "N"), layer) for layer in config.embedding_layers]
+    static = not config.num_hidden_layers  # its vectors of texts are means already
     first = "MultiVectorMask" if late else "Pooling"
-    behind = [(first, None), *layers, *([("Normalize", None)] if config.normalize_embeddings else [])]
-    listed = [("", f"{MODULE_PREFIX}Transformer")]
-    prefixes = {"MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules."}
+    behind = [
+        *([] if static else [(first, None)]),
+        *layers,
+        *([("Normalize", None)] if config.normalize_embeddings else []),
+    ]
+    token_pooling = multi_vector_json(settings)["pooling"] if late else {}
+    behind += [(_TOKEN_POOLING, None)] if token_pooling else []
+    listed = [("", f"{MODULE_PREFIX}{'StaticEmbedding' if static else 'Transformer'}")]
+    prefixes = dict.fromkeys(("MultiVectorMask", _TOKEN_POOLING), "sentence_transformers.multi_vector_encoder.modules.")
     listed += [(f"{i}_{kind}", f"{prefixes.get(kind, MODULE_PREFIX)}{kind}") for i, (kind, _) in enumerate(behind, 1)]
     folders: dict[Any, storage.Path] = {}
     if classifies:
@@ -62,20 +71,32 @@ def write_layout(
         folder.mkdir(exist_ok=True)
         content = _pooling_json(config, settings) if kind == "Pooling" else _layer_json(layer) if layer else None
         if late:
-            content = multi_vector_json(settings)["mask"] if kind == first else (content or {}) | _ON_TOKENS
+            of_module = {first: multi_vector_json(settings)["mask"], _TOKEN_POOLING: token_pooling}
+            content = of_module[kind] if kind in of_module else (content or {}) | _ON_TOKENS
         if content is not None:
             _write_json(folder / "config.json", content)
         if kind in ("Dense", "LayerNorm"):
-            folders[number - 1] = folder
+            folders[number - (not static)] = folder
     return folders
 
 
-def write_sparse_encoder(directory: storage.Path, config: BertConfig, settings: TextSettings) -> None:
-    """Write the files that make a directory with a masked LM a SparseEncoder of sentence-transformers."""
-    listed = [("", f"{_SPARSE_PREFIX}MLMTransformer"), ("1_SpladePooling", f"{_SPARSE_PREFIX}SpladePooling")]
+def write_sparse_encoder(
+    directory: storage.Path, config: BertConfig, settings: TextSettings, tensors: Tensors, tokenizer: Any
+) -> None:
+    """Write the files that make a directory with a masked LM a SparseEncoder of sentence-transformers.
+
+    Weights of the tokens of queries are moved from `tensors` to a folder of their own, with the tokenizer.
+    """
+    pooling = "1_SpladePooling"
+    listed = [("", f"{_SPARSE_PREFIX}MLMTransformer"), (pooling, f"{_SPARSE_PREFIX}SpladePooling")]
+    if config.query_weights:
+        from bert_jax.conversion import query_weights
+
+        listed, pooling = query_weights.routed_modules()
+        query_weights.write_query_weights(directory, config, settings, tensors, tokenizer)
     _write_modules(directory, listed, settings, "SparseEncoder")
-    (directory / "1_SpladePooling").mkdir(exist_ok=True)
-    _write_json(directory / "1_SpladePooling" / "config.json", splade_pooling_json(config))
+    (directory / pooling).mkdir(exist_ok=True)
+    _write_json(directory / pooling / "config.json", splade_pooling_json(config))
 
 
 def write_cross_encoder(directory: storage.Path, settings: TextSettings) -> None:
@@ -108,7 +129,8 @@ def _write_modules(
         for key in ("truncate_dim", "max_active_dims"):
             if (value := getattr(settings, key)) is not None:
                 about[key] = value
-    _write_json(directory / TRANSFORMER_CONFIGS[0], own)
+    if not listed[0][1].endswith("StaticEmbedding"):  # it reads all of a text, as it is
+        _write_json(directory / TRANSFORMER_CONFIGS[0], own)
     _write_json(directory / "config_sentence_transformers.json", about)
 
 

@@ -46,7 +46,7 @@ def numbers_of(names: Names, tensor: str) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=64)
 def _layer_pattern(entries: tuple[Entry, ...]) -> re.Pattern[str]:
-    numbered = next(entry.theirs for entry in entries if "{" in entry.theirs)
+    numbered = next((entry.theirs for entry in entries if "{" in entry.theirs), "{none}")
     words = re.split(r"\{(\w+)\}", numbered[: numbered.rindex("}") + 1])  # alternately texts and placeholders
     parts = (rf"(?P<{word}>\d{{1,6}})" if i % 2 else re.escape(word) for i, word in enumerate(words))
     return re.compile("".join(parts) + r"\.")
@@ -75,6 +75,7 @@ def slots(
     weights = dense(TOKEN_WEIGHTS, "token_weights")
     gliner = gliner_files.gliner_entries(shapes) if any(path.startswith("gliner/") for path in shapes) else ()
     encoder = (entry for part in names.encoder for entry in _numbered(part, shapes))
+    weights = (*weights, Entry("query_weights.weight", "query_weights/weight"))
     entries = (*encoder, *weights, *names.heads.get(_HEADS_ALIKE.get(head, head), ()), *_embedding_layers(shapes),
                *gliner)  # fmt: skip
     for entry in itertools.chain.from_iterable(_quantized(entry) for entry in entries):

@@ -22,6 +22,7 @@ def read_sparse(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
     """
     where = layout.root / "modules.json"
     kinds = [module_kind(module, where) for module in layout.modules]
+    settings, queries = layout.settings, None
     if kinds not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
         raise InputError(f"{where}: expected an MLMTransformer and a SpladePooling, found {', '.join(kinds)}")
     content, where = checked_object(layout.modules[1].folder / "config.json", tables.SPLADE_POOLING)
@@ -31,7 +32,12 @@ def read_sparse(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
         if value not in known:
             raise InputError(f"{where}: {key}: expected {' or '.join(known)}, found {value!r}")
         parts.append(known[value])
-    return EmbeddingSettings(config.replace(pooling="".join(parts)), layout.settings, {})
+    if layout.query_modules:
+        from bert_jax.conversion.query_weights import read_query_settings
+
+        queries = layout.query_modules[0]
+        config, settings = read_query_settings(layout, config, settings)
+    return EmbeddingSettings(config.replace(pooling="".join(parts)), settings, {}, queries)
 
 
 def splade_pooling_json(config: BertConfig) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class TextSettings:
         truncate_dim: number of leading dimensions of a vector to keep; None = all.
         max_active_dims: number of greatest weights of a sparse vector to keep; None = all.
         multi_vector: lengths, query expansion and skipped tokens of a model with a vector for each token.
+        query_length: maximum number of tokens in a query that goes through query weights; None = not set.
+        default_route: `query` or `document`: how a text for neither task is embedded, if both differ.
         cross_encoder: whether the model came with the files of a cross-encoder, which are then saved too.
         activation: activation of a cross-encoder's logits: one of `bert_jax.config.values.LAYER_ACTIVATIONS` or
             `softmax`; "" = not set.
@@ -63,6 +65,8 @@ class TextSettings:
     truncate_dim: int | None = None
     max_active_dims: int | None = None
     multi_vector: "MultiVectorSettings | None" = None
+    query_length: int | None = None
+    default_route: str = "document"
     cross_encoder: bool = False
     activation: str = ""
     added_tokens: tuple[str, ...] = ()

@@ -80,7 +80,7 @@ def write_directory(
         if model.head in ("sentence_embedding", "multi_vector"):
             _write_embedding(beside, model, tensors, settings)
         if model.head == "sparse_embedding":
-            sentence_transformers_writing.write_sparse_encoder(beside, model.config, settings)
+            sentence_transformers_writing.write_sparse_encoder(beside, model.config, settings, tensors, tokenizer)
         if generation is not None:
             storage.write_atomically(beside / _GENERATION, json.dumps(generation, indent=2, sort_keys=True) + "\n")
         write_record(beside, settings.records)

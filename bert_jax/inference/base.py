@@ -130,7 +130,7 @@ class Pipeline(abc.ABC):
         shapes = self._invariant_shapes(inputs, lengths) if self.batch_invariant else self._shapes(lengths)
         pending: deque[tuple[np.ndarray, np.ndarray, Callable[[], BertOutput]]] = deque()
         for rows, full, padded, masks in shapes:
-            longest = lengths[rows].max()
+            longest = max(int(lengths[rows].max()), 1)
             batch = {
                 name: array[rows, :masks] if name == "masked_positions" else array[rows, :longest]
                 for name, array in inputs.items()

@@ -28,6 +28,8 @@ class Encoder(nnx.Module):
 
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.config, layer = config, layer_of(config)
+        if not config.num_hidden_layers:
+            return
 
         def make_layers(count: int, make_last_block: Callable[..., nnx.Module] | None = None) -> nnx.Module:
             @nnx.split_rngs(splits=count)
@@ -61,6 +63,8 @@ class Encoder(nnx.Module):
         `[B, P, D]`, with the same values as at these positions of the full result.
         """
         count, beside, length = self.config.num_hidden_layers, beside_of(self.config), x.shape[1]
+        if not count:
+            return x, (x,) if options.output_hidden_states else None, None, None
         rows = stack_of(self.config).rows(self.config, self)
         keys = None if dropout_key is None else jax.random.split(dropout_key, count)
         skip_norm = None if self.config.norms.first_layer_norm else np.arange(count) == 0

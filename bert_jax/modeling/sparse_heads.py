@@ -21,8 +21,19 @@ class LexicalWeightsHead(Head):
         return {"token_weights": jax.nn.relu(weights)[..., 0]}
 
 
+class QueryWeights(nnx.Module):
+    """A weight for each token of the vocabulary `[V]`: the sparse embedding of a query has those of its tokens."""
+
+    def __init__(self, config: BertConfig):
+        self.weight = nnx.Param(jnp.ones((config.vocab_size,), jnp.float32))
+
+
 class SpladeHead(MaskedLM):
     """A sparse embedding over the vocabulary, from the logits of the masked-LM head."""
+
+    def build(self, config: BertConfig, rngs: nnx.Rngs) -> dict[str, nnx.Module]:
+        modules = super().build(config, rngs)
+        return modules | {"query_weights": QueryWeights(config)} if config.query_weights else modules
 
     def positions_read(self, config: BertConfig) -> Read | None:
         return None

@@ -120,7 +120,7 @@ def open_onnx_model(
     output, pooling = "logits", ""
     if task is ServedTask.EMBED:
         if layout is not None:
-            config, settings, _ = sentence_transformers.read_embedding(layout, config)
+            config, settings, *_ = sentence_transformers.read_embedding(layout, config)
         output = "sentence_embedding" if "sentence_embedding" in outputs else "last_hidden_state"
         pooling = "" if output == "sentence_embedding" else config.pooling
         if pooling not in ("", "mean", "cls", "max") or (pooling and config.embedding_layers):

@@ -102,6 +102,11 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     files = TokenizerFiles()
     if path.is_dir():
         files = read_files(path)
+        if files.model_type in ("model2vec", "static_embedding") or files.model_type is None:
+            from bert_jax.tokenization import static_tokenizer
+
+            if static_tokenizer.has_static_tokenizer(path, files.model_type):
+                return static_tokenizer.load_static_tokenizer(path)
         path = _vocabulary_file(path, files)
     if lowercase is not None:
         files.settings["do_lower_case"] = lowercase

@@ -41,6 +41,7 @@ class TokenizerFiles:
         explicit: whether a tokenizer class names the algorithm, and not only a model type.
         family: model type without "-" and "_"; "" = not known.
         rows: number of rows in the model's word embedding; None = not known.
+        model_type: model_type of config.json; None = there is none.
     """
 
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -50,6 +51,7 @@ class TokenizerFiles:
     explicit: bool = False
     family: str = ""
     rows: int | None = None
+    model_type: Any = None
 
 
 def read_files(directory: storage.Path) -> TokenizerFiles:
@@ -91,7 +93,7 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
     rows = config.get("vocab_size")
     rows = rows if isinstance(rows, int) and not isinstance(rows, bool) else None
     family = short_name(known[0].name) if known else ""
-    return TokenizerFiles(settings, added, further, algorithm, explicit, family, rows)
+    return TokenizerFiles(settings, added, further, algorithm, explicit, family, rows, config.get("model_type"))
 
 
 def max_length_of(settings: Mapping[str, Any]) -> int | None:

@@ -259,7 +259,8 @@ def decay_mask(params: Any) -> Any:
 
     Biases, the MLM's output bias and LayerNorm do not decay, nor do parameters that no loss reads.
     """
-    exempt = ("bias", "_norm", "contact_head", "inverse_frequencies")  # name endings of parameters without decay
+    # Name endings of parameters without decay.
+    exempt = ("bias", "_norm", "contact_head", "inverse_frequencies", "query_weights")
     return by_name(lambda names: names[-1] != "bias" and not any(name.endswith(exempt[1:]) for name in names), params)
 
 

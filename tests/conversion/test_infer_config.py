@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import safetensors.numpy
+from random_models import WITH_LAYERS
 from small_models import edit, equal, tensors_of, write_model
 
 from bert_jax.conversion.huggingface import convert, load_pretrained
@@ -14,7 +15,7 @@ SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", 
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", WITH_LAYERS)
 def test_sizes_that_are_not_said_are_those_of_the_tensors(tmp_path, family):
     changes = {"embedding_size": 4} if family in ("electra", "albert") else {}
     config = write_model(tmp_path / "model", family, **changes)
@@ -83,7 +84,7 @@ def test_keys_for_which_transformers_has_a_default(tmp_path, caplog, family, fie
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", WITH_LAYERS)
 def test_a_family_that_is_not_said(tmp_path, family):
     """By architectures; else by names that only one family has, and the vocabulary's file where two share them."""
     head = "masked_lm" if family in ("bert", "roberta", "xlm-roberta", "data2vec-text", "ernie") else "encoder"
@@ -180,7 +181,7 @@ def test_convert_keeps_what_nothing_here_depends_on(tmp_path):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", WITH_LAYERS)
 def test_a_head_size_that_the_tensors_contradict(tmp_path, family):
     """Hidden size 8 and a head of 4: the only one that is left of two."""
     config = write_model(tmp_path / "model", family, num_attention_heads=1, head_dim=4)

@@ -82,15 +82,21 @@ class QueryDocuments:
 
 
 def encode_query_documents(
-    tokenizer: Tokenizer, rows: Sequence[RankedPassages], settings: TextSettings
+    tokenizer: Tokenizer, rows: Sequence[RankedPassages], settings: TextSettings, plain_queries: bool = False
 ) -> QueryDocuments:
     """Tokenize queries and documents as inference with these settings does.
 
-    Rows are filled up to an equal number of documents; queries are padded to a multiple of 8 tokens.
+    Rows are filled up to an equal number of documents; queries are padded to a multiple of 8 tokens. If `plain_queries`
+    is set, queries have no special tokens.
     """
     of_tokens = settings.multi_vector or MultiVectorSettings()
 
     def encode(texts: Sequence[str], task: str) -> Features:
+        if plain_queries and task == "query":
+            from bert_jax.tasks.embedding.sparse.static_queries import tokenize_plain
+
+            prompt = settings.prompt_of_task(task)
+            return ragged_features(tokenize_plain(tokenizer, [prompt + text for text in texts], settings.query_length))
         prompt, longest = settings.prompt_of_task(task), of_tokens.length_of(task, settings.max_length or 0)
         chunks = (texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK))
         encoded = (encode_behind_markers(tokenizer, of_tokens, chunk, prompt, longest)[0] for chunk in chunks)
@@ -99,6 +105,6 @@ def encode_query_documents(
     labels, passages = filled_passages(rows)
     queries, expansion = encode([row.query for row in rows], "query"), of_tokens.expansion
     documents = encode(list(itertools.chain.from_iterable(passages)), "document")
-    longest = max(int(queries.lengths.max()), expansion.length if expansion else 0)
+    longest = max(int(queries.lengths.max()), 1, expansion.length if expansion else 0)
     expansion_id = of_tokens.expansion_id(tokenizer) if expansion else 0
     return QueryDocuments(queries, documents, labels, -(-longest // 8) * 8, expansion, expansion_id)

@@ -73,12 +73,16 @@ class QueryDocumentTask(abc.ABC):
         ids, mask = batch["input_ids"], batch["attention_mask"]  # [B, K, S]
         length = ids.shape[-1]
         documents = self.vectors(params, ids.reshape(-1, length), mask.reshape(-1, length), keys[1])
-        queries = self.vectors(params, batch["query_ids"], batch["query_mask"], keys[0])
+        queries = self.query_vectors(params, batch["query_ids"], batch["query_mask"], keys[0])
         return queries, documents.reshape(*ids.shape[:2], *documents.shape[1:])
 
     @abc.abstractmethod
     def vectors(self, params: Any, ids: jax.Array, mask: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
         """Return the embeddings `[n, ...]` of texts with tokens `[n, S]`."""
+
+    def query_vectors(self, params: Any, ids: jax.Array, mask: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
+        """Return the embeddings `[n, ...]` of queries with tokens `[n, S]`; by default, as of documents."""
+        return self.vectors(params, ids, mask, dropout_key)
 
     @abc.abstractmethod
     def scores(self, queries: Any, documents: Any) -> jax.Array:
@@ -226,13 +230,14 @@ def build_retrieval_job(
         raise InputError(f"{data.train}: expected at least 2 rows, which are negatives of each other, found 1")
     if data.dev:
         held = _read(recipe, data.dev, columns)
-    train: Paddable = encode_query_documents(tokenizer, rows, settings)
+    plain = bool(config.query_weights)
+    train: Paddable = encode_query_documents(tokenizer, rows, settings, plain)
     teacher_term = None
     if distilled := distillation_of(recipe):
         from bert_jax.tasks.embedding.teacher_scores import with_teacher_scores
 
         train, teacher_term = with_teacher_scores(recipe, distilled, head, rows, train)
-    dev = encode_query_documents(tokenizer, held, settings) if held else None
+    dev = encode_query_documents(tokenizer, held, settings, plain) if held else None
     options = {"model": Bert(config, head, setup.compute(recipe)), "loss_name": data.loss,
                "metrics": tuple(data.metrics) or default_metrics("ranks"), "scale": data.scale,
                "temperature": data.temperature, "teacher_temperature": data.teacher_temperature,

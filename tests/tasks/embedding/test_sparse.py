@@ -134,7 +134,7 @@ POOLING = {"type": "sentence_transformers.sparse_encoder.models.SpladePooling", 
 @pytest.mark.parametrize(
     ("modules", "pooling", "message"),
     [
-        ([ROUTER], {}, "found 'sentence_transformers.base.modules.router.Router'"),
+        ([ROUTER], {}, "expected an object with the modules of the routes, found None"),
         ([POOLING], {}, "expected an MLMTransformer and a SpladePooling, found SpladePooling"),
         (None, {"pooling_strategy": "mean"}, "pooling_strategy: expected max or sum, found 'mean'"),
         (None, {"activation_function": "gelu"}, "activation_function: expected relu or log1p_relu, found 'gelu'"),

@@ -10,6 +10,7 @@ from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.errors import TextError
 from bert_jax.inference.base import TEXT_WINDOW, check_option, progress_bar
 from bert_jax.tasks.embedding.embedder import Embedder
+from bert_jax.tasks.embedding.multi_vector.token_pooling import pool_token_vectors
 from bert_jax.tokenization import Tokenizer
 
 
@@ -42,11 +43,14 @@ class MultiVectorEmbedding(Embedder):
         self, texts: list[str], prompt: str, size: int | None, task: str | None, truncation: bool, progress: bool
     ) -> list[np.ndarray]:
         vectors: list[Any] = [None] * len(texts)
+        settings = self.model.settings.multi_vector or MultiVectorSettings()
+        pooling = settings.pooling if settings.pooling is not None and settings.pooling.applies_to(task) else None
         with progress_bar(len(texts), progress) as advance:
             for window, inputs, lengths, scored in self._tokenized(texts, prompt, task, truncation):
                 for rows, _, output in self._batches(inputs, ("token_embeddings",), lengths=lengths):
                     for row, of_tokens in zip(rows, np.asarray(output.token_embeddings), strict=True):
-                        vectors[window[row]] = of_tokens[scored[row, : len(of_tokens)]]
+                        of_text = of_tokens[scored[row, : len(of_tokens)]]
+                        vectors[window[row]] = of_text if pooling is None else pool_token_vectors(of_text, pooling)
                     advance(len(rows))
         return vectors
 

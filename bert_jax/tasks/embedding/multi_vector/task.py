@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.config.values import EmbeddingLayer
-from bert_jax.conversion.multi_vector_settings import MultiVectorSettings, QueryExpansion
+from bert_jax.conversion.multi_vector_settings import MultiVectorSettings, QueryExpansion, TokenPooling
 from bert_jax.conversion.text_settings import MULTI_VECTOR_SIMILARITIES, TextSettings
 from bert_jax.data.batches import Batch
 from bert_jax.errors import InputError
@@ -149,9 +149,10 @@ def _settings(recipe: Recipe, of_model: TextSettings) -> TextSettings:
         words = tuple(string.punctuation) if keys["skip_punctuation"] else ()
     prefixes = {role: data[f"{role}_prefix"] for role in ("query", "document") if data[f"{role}_prefix"] is not None}
     markers = dict(settings.markers) | prefixes
+    pooling = settings.pooling if data.pool_factor is None else TokenPooling(data.pool_factor)
     settings = dataclasses.replace(
-        settings, query_length=length, document_length=data.max_seq_length, expansion=expansion, skipped_words=words,
-        markers=tuple(markers.items()),
+        settings, pooling=pooling, query_length=length, document_length=data.max_seq_length, expansion=expansion,
+        skipped_words=words, markers=tuple(markers.items()),
     )  # fmt: skip
     return dataclasses.replace(
         of_model, multi_vector=settings, prompts=tuple((dict(of_model.prompts) | prefixes).items()),

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.config import BertConfig
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
 from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS, TextSettings
 from bert_jax.data.batches import INPUTS, Batch
@@ -59,7 +60,7 @@ class SearchTexts:
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """The number of tokens of each text, with those that fill it up, int64 `[n]`."""
-        lengths: np.ndarray = np.maximum(self.features.lengths, self.filled_length)
+        lengths: np.ndarray = np.maximum(self.features.lengths, max(self.filled_length, 1))
         return lengths
 
     def pad(self, index: np.ndarray, length: int, pad_id: int) -> Batch:
@@ -120,7 +121,8 @@ class SearchVectorsTask:
             output = model.apply(params, *inputs, output_last_hidden_state=False)
             assert output.sentence_embedding is not None
             return {"vectors": output.sentence_embedding}
-        vectors = self.task.vectors(params, *inputs[:2], None)
+        embed = self.task.vectors if role else self.task.query_vectors
+        vectors = embed(params, *inputs[:2], None)
         if model.head == "sparse_embedding":
             return {"vectors": vectors}
         skipped = (self.task.skipped_in_queries, self.task.skipped_in_documents)[role]
@@ -221,8 +223,17 @@ class SearchSets:
 
                     vector = active(vector, self.settings.max_active_dims)
                 else:
-                    vector = vector[predictions["scored"][row]]
+                    vector = self._pooled(vector[predictions["scored"][row]], "query_scored" in batch)
                 yield next(numbers), vector
+
+    def _pooled(self, vectors: np.ndarray, is_query: bool) -> np.ndarray:
+        """Return the vectors of a text's tokens `[T, D]`, pooled as the finished model pools them."""
+        pooling = self.settings.multi_vector.pooling if self.settings.multi_vector else None
+        if pooling is None or not pooling.applies_to("query" if is_query else "document"):
+            return vectors
+        from bert_jax.tasks.embedding.multi_vector.token_pooling import pool_token_vectors
+
+        return pool_token_vectors(vectors, pooling)
 
     def _comparable(self, vectors: Sequence[Any]) -> Any:
         """Return the vectors of several texts in the format that `compare` takes."""
@@ -288,7 +299,7 @@ def search_prompt(settings: TextSettings, head: str, role: str) -> str:
 
 
 def encode_search_texts(
-    tokenizer: Tokenizer, texts: Sequence[str], settings: TextSettings, head: str, role: str
+    tokenizer: Tokenizer, texts: Sequence[str], settings: TextSettings, config: BertConfig, head: str, role: str
 ) -> SearchTexts:
     """Tokenize queries or documents as search with a finished model of these settings does.
 
@@ -296,6 +307,7 @@ def encode_search_texts(
         tokenizer: the tokenizer.
         texts: the texts.
         settings: the settings, with `max_length`.
+        config: the model's architecture.
         head: the kind of vectors.
         role: `query` or `document`.
     """
@@ -303,6 +315,11 @@ def encode_search_texts(
     if head == "sentence_embedding":
         rows = [Example(0, prompt + text, None, None) for text in texts]
         return SearchTexts(encode_texts(tokenizer, rows, np.zeros(len(rows), np.int32), longest), role)
+    if config.query_weights and role == "query":
+        from bert_jax.tasks.embedding.sparse.static_queries import tokenize_plain
+
+        plain = tokenize_plain(tokenizer, [prompt + text for text in texts], settings.query_length)
+        return SearchTexts(ragged_features(plain), role)
     of_tokens = (settings.multi_vector if head == "multi_vector" else None) or MultiVectorSettings()
     length = of_tokens.length_of(role, longest)
     chunks = (texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK))
@@ -337,7 +354,9 @@ def with_search_evaluation(job: Job, recipe: Recipe, dev: RetrievalDev, settings
         corpus: SampledCorpus = sampled_corpus(dataset, data.dev_documents, recipe.seed)
         notes += notes_of(name, dataset, corpus)
         texts = {"query": list(dataset.queries.values()), "document": corpus.texts}
-        encoded = [encode_search_texts(tokenizer, texts[role], settings, model.head, role) for role in _ROLES]
+        encoded = [
+            encode_search_texts(tokenizer, texts[role], settings, model.config, model.head, role) for role in _ROLES
+        ]
         buckets = [few_buckets(each.lengths, settings.max_length or 0) for each in encoded]
         sources = [
             EvalSource(each, recipe.eval_batch_size, lengths, tokenizer.pad_id)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.inference.base import positive, progress_bar
+from bert_jax.inference.base import check_option, positive, progress_bar
 from bert_jax.tasks.embedding.embedder import Embedder
 
 
@@ -36,6 +36,12 @@ class SparseEmbedding(Embedder):
     def _embed(
         self, texts: list[str], prompt: str, size: int | None, task: str | None, truncation: bool, progress: bool
     ) -> Any:
+        if self.model.config.query_weights and (task or self.model.settings.default_route) == "query":
+            from bert_jax.tasks.embedding.sparse.static_queries import look_up_queries
+
+            check_option("prompt", prompt)
+            found = look_up_queries(self.model, texts, prompt, size, truncation)
+            return as_csr(*found, self.model.config.vocab_size)
         indices: list[np.ndarray] = [np.zeros(0, np.int32)] * len(texts)
         weights: list[np.ndarray] = [np.zeros(0, np.float32)] * len(texts)
         lexical = self.model.config.pooling == "lexical"

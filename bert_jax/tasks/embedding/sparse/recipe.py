@@ -9,6 +9,11 @@ KEYS = SEARCH_KEYS | PROMPT_KEYS | {
     "data.document_flops": Key(1e-4, "weight of the FLOPS regulariser of document vectors", least=0),
     "data.flops_warmup": Key(0.0, "fraction of the steps over which query_flops and document_flops rise "
                              "quadratically from 0", least=0),
+    "data.query_weights": Key("", "whether queries get their vectors from a table of weights of tokens, without the "
+                              "encoder, which is trainable or frozen; '' = as in the model of init_from",
+                              ("", "encoder", "trainable", "frozen"), synonyms="inference_free idf"),
+    "data.query_idf": Key("", "first weights of this table: documents = inverse frequencies in those of data.train, "
+                          "or a JSON file that maps tokens to weights; '' = those of init_from, or 1"),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

@@ -13,13 +13,19 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.config.values import SPLADE_POOLINGS
+from bert_jax.conversion.query_weights import weights_of_tokens
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.batching import TrainSource
+from bert_jax.data.finetuning.ranked_passages import MISSING
+from bert_jax.errors import InputError
 from bert_jax.jobs.base import Job, Metrics
+from bert_jax.jobs.fine_tuning import OPEN_MODEL
 from bert_jax.recipes import Recipe
 from bert_jax.tasks.embedding.prompts import with_recipe_prompts
+from bert_jax.tasks.embedding.query_document_rows import QueryDocuments
 from bert_jax.tasks.embedding.query_documents import QueryDocumentTask, build_retrieval_job
+from bert_jax.tasks.embedding.sparse.static_queries import inverse_document_frequencies, weigh_tokens
 from bert_jax.tokenization import Tokenizer
 
 HEAD = "sparse_embedding"
@@ -47,6 +53,15 @@ class SparseEmbeddingTask(QueryDocumentTask):
         output = self.model.apply(params, ids, mask, dropout_key=dropout_key, output_last_hidden_state=False)
         assert output.sentence_embedding is not None
         return output.sentence_embedding
+
+    def query_vectors(self, params: Any, ids: jax.Array, mask: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
+        """Return the sparse embeddings of queries `[n, V]`, from the table of their weights if the model has one."""
+        kind = self.model.config.query_weights
+        if not kind:
+            return self.vectors(params, ids, mask, dropout_key)
+        weights = params["query_weights"]["weight"]
+        # No gradient and no decay (`training.optimizers.decay_mask`): frozen weights stay bitwise the same.
+        return weigh_tokens(jax.lax.stop_gradient(weights) if kind == "frozen" else weights, ids, mask)
 
     def scores(self, queries: jax.Array, documents: jax.Array) -> jax.Array:
         """Return the dot products `[B, n, K]`."""
@@ -102,6 +117,8 @@ def _flops(vectors: jax.Array, real: jax.Array) -> jax.Array:
 def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of sparse embeddings names. See `bert_jax.jobs.build`."""
     job = build_retrieval_job(recipe, HEAD, _settings, _task)
+    if recipe.data.query_idf:
+        job = _with_query_idf(recipe, job)
     if not recipe.data.flops_warmup:
         return job
     warmup, source = recipe.data.flops_warmup, job.train_source
@@ -118,7 +135,38 @@ def _settings(recipe: Recipe, config: BertConfig, of_model: TextSettings | None)
     if config.pooling not in SPLADE_POOLINGS:
         config = config.replace(pooling=SPLADE_POOLINGS[0])
     settings = with_recipe_prompts(of_model or TextSettings(similarity="dot"), recipe.data)
-    return config, dataclasses.replace(settings, max_length=recipe.data.max_seq_length)
+    longest = recipe.data.max_seq_length
+    if kind := recipe.data.query_weights:
+        config = config.replace(query_weights="" if kind == "encoder" else kind)
+    if recipe.data.query_idf and not config.query_weights:
+        raise InputError(
+            f"config.data.query_idf: expected none without config.data.query_weights, found {recipe.data.query_idf!r}"
+        )
+    return config, dataclasses.replace(
+        settings, max_length=longest, query_length=longest if config.query_weights else None
+    )  # fmt: skip
+
+
+def _with_query_idf(recipe: Recipe, job: Job) -> Job:
+    """Return the job with the first weights of queries that `data.query_idf` names."""
+    source, size = job.train_source, job.task.model.config.vocab_size
+    if recipe.data.query_idf == "documents":
+        if recipe.get(OPEN_MODEL):
+            raise InputError("config.data.query_idf: expected a file of weights with data.sets, found 'documents'")
+        rows = getattr(source, "features", None)
+        if not isinstance(rows, QueryDocuments):
+            raise InputError("config.data.query_idf: expected a file of weights with a teacher, found 'documents'")
+        present = np.flatnonzero(rows.labels.ravel() > MISSING)
+        tokens, starts = rows.documents.tokens, rows.documents.starts
+        documents = (tokens[starts[i] : starts[i + 1]].tolist() for i in present)
+        weights = inverse_document_frequencies(documents, job.tokenizer, size)
+    else:
+        weights = weights_of_tokens(recipe.data.query_idf, job.tokenizer, size)
+    return dataclasses.replace(
+        job,
+        pretrained=(job.pretrained or {}) | {"query_weights": {"weight": weights}},
+        notes=tuple(note for note in job.notes if note != "freshly initialised: query_weights"),
+    )
 
 
 def _task(options: Any, recipe: Recipe, tokenizer: Tokenizer, settings: TextSettings) -> SparseEmbeddingTask:
