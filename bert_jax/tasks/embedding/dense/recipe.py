@@ -98,7 +98,7 @@ KEYS = FINE_TUNING_KEYS | RETRIEVAL_DEV_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_
                                  "and the last layer", least=0),
     "data.layers_kl_temperature": Key(0.3, "adaptive layers: temperature of this KL divergence", above=0),
     "data.pool_prompts": Key(bool, "whether the tokens of prompts are pooled; not set = as in the model, else True",
-                             synonyms="include_prompt"),
+                             synonyms="include_prompt", per_set=False),
     "data.train_columns": column((), "losses simcse, tsdae and none: columns of texts in data.train; () = text_column "
                                  "and, for loss none, pair_column"),
     "data.text_column": text_column("sentence1", "column of the first text"),

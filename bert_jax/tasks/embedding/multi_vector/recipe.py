@@ -18,7 +18,7 @@ KEYS = SEARCH_KEYS | {
     "data.query_prefix": Key(str, "text before queries, for example the token '[unused0] '; not set = as in the "
                              "model, else none"),
     "data.pool_factor": Key(float, "number of token vectors of a document that the finished model merges into one; not "
-                            "set = as in the model", least=1),
+                            "set = as in the model", least=1, per_set=False),
     "data.document_prefix": Key(str, "text before documents; not set = as in the model, else none"),
 }  # fmt: skip
 

@@ -11,9 +11,9 @@ KEYS = SEARCH_KEYS | PROMPT_KEYS | {
                              "quadratically from 0", least=0),
     "data.query_weights": Key("", "whether queries get their vectors from a table of weights of tokens, without the "
                               "encoder, which is trainable or frozen; '' = as in the model of init_from",
-                              ("", "encoder", "trainable", "frozen"), synonyms="inference_free idf"),
+                              ("", "encoder", "trainable", "frozen"), synonyms="inference_free idf", per_set=False),
     "data.query_idf": Key("", "first weights of this table: documents = inverse frequencies in those of data.train, "
-                          "or a JSON file that maps tokens to weights; '' = those of init_from, or 1"),
+                          "or a JSON file that maps tokens to weights; '' = those of init_from, or 1", per_set=False),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(
