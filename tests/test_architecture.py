@@ -353,6 +353,7 @@ REMOVAL = {
     "export/onnx/files.py": {"write_onnx_files"},  # within a directory that is being written
     "export/onnx/int8.py": {"_with_int8_words"},  # the same
     "tasks/embedding/index_files.py": {"drop"},  # the same
+    "tasks/embedding/index_updates.py": {"__init__", "_remove"},  # segments and arrays of an index that it has replaced
     "program_cache.py": {"write_entry"},
     "cache_limit.py": {"remove_oldest", "_entries"},
     "storage/claims.py": {"__enter__"},

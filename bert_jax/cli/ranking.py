@@ -6,6 +6,7 @@ from typing import Any
 
 from bert_jax.cli.output import print_json, print_table
 from bert_jax.cli.verbs import check_counts
+from bert_jax.errors import InputError
 
 
 def add_corpus(parser: Any, required: bool = False) -> None:
@@ -24,6 +25,15 @@ def corpus_texts(corpus: str, column: str = "") -> Iterator[str]:
     if column:
         return (row.text for row in read_examples(corpus, Columns(column)))
     return read_lines(corpus)
+
+
+def corpus_rows(corpus: str, text_column: str, id_column: str) -> Iterator[tuple[str, str]]:
+    """Yield the text and the id of each row of a table. Raises InputError when a column is not named."""
+    from bert_jax.data.finetuning.tables import Columns, read_examples
+
+    if not text_column:
+        raise InputError("--id-column: expected --text-column with it, as the columns of one table, found none")
+    return ((row.text, row.label or "") for row in read_examples(corpus, Columns(text_column, label=id_column)))
 
 
 def prompt_options(args: argparse.Namespace, *more: str) -> dict[str, Any]:
@@ -46,5 +56,8 @@ def print_ranking(args: argparse.Namespace, query: str, answers: list[dict[str, 
 
         print_json({"query": query, "answers": [answer | {"score": short(answer["score"])} for answer in answers]})
     else:
-        rows = [(f"{answer['score']:.4f}", str(answer["corpus_id"]), answer["text"]) for answer in answers]
-        print_table(query, ("score", "number", "text"), rows)
+        # An answer from an index may have an id, and the best chunk of the text.
+        rows = [(f"{answer['score']:.4f}", str(answer.get("id", answer["corpus_id"])),
+                 answer.get("chunk", answer["text"])) for answer in answers]  # fmt: skip
+        named = "id" if any("id" in answer for answer in answers) else "number"
+        print_table(query, ("score", named, "text"), rows)

@@ -23,14 +23,18 @@ def split_sentences(text: str) -> list[str]:
     next word is not in lower case; it does not end after an initial or a common abbreviation. A full-width stop of
     Chinese or Japanese always ends a sentence. The rules are made for English and similar languages, and make mistakes.
     """
-    sentences = []
-    start = 0
-    for stop in _STOP.finditer(text):
-        if stop.end() < len(text) and _ends_sentence(text, start, stop):
-            sentences.append(text[start : stop.end()].strip())
-            start = stop.end()
-    sentences.append(text[start:].strip())
+    starts = sentence_starts(text)
+    sentences = [text[start:end].strip() for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
     return [sentence for sentence in sentences if sentence]
+
+
+def sentence_starts(text: str) -> list[int]:
+    """Return the position of the first character of each sentence of `split_sentences`, the first at 0."""
+    starts = [0]
+    for stop in _STOP.finditer(text):
+        if stop.end() < len(text) and _ends_sentence(text, starts[-1], stop):
+            starts.append(stop.end())
+    return starts
 
 
 def _ends_sentence(text: str, start: int, stop: re.Match) -> bool:

@@ -12,7 +12,9 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.errors import InputError, printable
 
-_ABOUT, _VERSION = "index.json", 1
+ABOUT = "index.json"
+_VERSIONS = (1, 2)  # 2 = an index that has grown, whose `index.json` names its segments
+_ROWS_COPIED = 1 << 14
 
 
 class IndexWriter:
@@ -36,11 +38,17 @@ class IndexWriter:
         self._files[name].write(rows.astype(kind, copy=False).tobytes())
         self._arrays[name] = (kind, (count + len(rows), *width))
 
-    def append_texts(self, texts: Sequence[str]) -> None:
-        """Append texts."""
+    def append_rows(self, name: str, array: np.ndarray, rows: np.ndarray) -> None:
+        """Append rows of another array, by their numbers, in constant memory."""
+        self.append(name, array[:0])
+        for start in range(0, len(rows), _ROWS_COPIED):
+            self.append(name, array[rows[start : start + _ROWS_COPIED]])
+
+    def append_texts(self, texts: Sequence[str], name: str = "text") -> None:
+        """Append texts, or with the name `id` ids."""
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-        self.append("texts", np.frombuffer(b"".join(encoded), np.uint8))
-        self.append("text_lengths", np.array([len(text) for text in encoded], np.int64))
+        self.append(f"{name}s", np.frombuffer(b"".join(encoded), np.uint8))
+        self.append(f"{name}_lengths", np.array([len(text) for text in encoded], np.int64))
 
     def create(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
         """Return a new memory-mapped array to be filled."""
@@ -69,8 +77,8 @@ class IndexWriter:
         """Close the files of the arrays, and write `index.json` last."""
         self.close_files()
         arrays = {name: {"dtype": dtype.str, "shape": shape} for name, (dtype, shape) in sorted(self._arrays.items())}
-        content = {"version": _VERSION, "kind": kind} | about | {"arrays": arrays}
-        storage.write_atomically(self.directory / _ABOUT, json.dumps(content, indent=2) + "\n")
+        content = {"version": _VERSIONS[0], "kind": kind} | about | {"arrays": arrays}
+        storage.write_atomically(self.directory / ABOUT, json.dumps(content, indent=2) + "\n")
 
 
 class IndexFiles:
@@ -83,20 +91,21 @@ class IndexFiles:
 
     def __init__(self, directory: storage.PathLike):
         self.directory = storage.Path(directory)
-        path = self.directory / _ABOUT
+        path = self.directory / ABOUT
         if self.directory.is_remote or not path.exists():
-            raise InputError(f"{directory}: expected a local directory with an index ({_ABOUT}), found none")
+            raise InputError(f"{directory}: expected a local directory with an index ({ABOUT}), found none")
         self.about: dict[str, Any] = storage.read_json(path)
-        if self.about.get("version") != _VERSION or not isinstance(self.about.get("arrays"), dict):
-            raise InputError(f"{path}: expected an index of version {_VERSION}, found {self.about.get('version')!r}")
-        self._text_starts: np.ndarray | None = None
+        if self.about.get("version") not in _VERSIONS or not isinstance(self.about.get("arrays"), dict):
+            expected = f"an index of version {' or '.join(map(str, _VERSIONS))}"
+            raise InputError(f"{path}: expected {expected}, found {self.about.get('version')!r}")
+        self._strings: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # name -> bytes, and the start of each string
 
     @property
     def count(self) -> int:
         """Return the number of texts. Raises InputError if `index.json` has no valid number."""
         count = self.about.get("texts")
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise InputError(f"{self.directory / _ABOUT}: texts: expected a number, found {printable(repr(count), 60)}")
+            raise InputError(f"{self.directory / ABOUT}: texts: expected a number, found {printable(repr(count), 60)}")
         return count
 
     @property
@@ -105,7 +114,7 @@ class IndexFiles:
         size = self.about.get("size")
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
             expected = "null or a positive number"
-            raise InputError(f"{self.directory / _ABOUT}: size: expected {expected}, found {printable(repr(size), 60)}")
+            raise InputError(f"{self.directory / ABOUT}: size: expected {expected}, found {printable(repr(size), 60)}")
         return size
 
     def array(self, name: str, dtype: Any, shape: tuple[int | None, ...]) -> np.ndarray:
@@ -130,7 +139,7 @@ class IndexFiles:
         ):
             dimensions = ", ".join("any" if size is None else f"{size:,}" for size in shape)
             expected = f"{name} of dtype {np.dtype(dtype).str} and shape [{dimensions}]"
-            raise InputError(f"{self.directory / _ABOUT}: expected {expected}, found {printable(repr(entry), 100)}")
+            raise InputError(f"{self.directory / ABOUT}: expected {expected}, found {printable(repr(entry), 100)}")
         path, size = self.directory / f"{name}.bin", np.dtype(dtype).itemsize * math.prod(sizes)
         bytes_there = path.size() if path.exists() else None
         if bytes_there != size:
@@ -153,17 +162,21 @@ class IndexFiles:
         """Return the error for an index whose files do not fit together."""
         return InputError(f"{self.directory}: expected {expected}, found other values; the index is damaged")
 
-    def texts(self, numbers: Sequence[int]) -> list[str]:
-        """Return texts of the corpus by their numbers."""
-        content = self.array("texts", np.uint8, (None,))
-        if self._text_starts is None:
-            lengths = self.array("text_lengths", np.int64, (self.count,))
-            self._text_starts = self.starts(lengths, len(content), "text_lengths")
-        starts = self._text_starts
+    def texts(self, numbers: Sequence[int], name: str = "text") -> list[str]:
+        """Return texts of the corpus by their numbers, or with the name `id` their ids."""
+        content, starts = self.strings(name)
         try:
             return [content[starts[i] : starts[i + 1]].tobytes().decode("utf-8", "surrogatepass") for i in numbers]
         except UnicodeDecodeError:
-            raise self.damaged("texts in UTF-8") from None
+            raise self.damaged(f"{name}s in UTF-8") from None
+
+    def strings(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the bytes of all texts, or with the name `id` ids, and the start of each, then their number."""
+        if name not in self._strings:
+            content = self.array(f"{name}s", np.uint8, (None,))
+            lengths = self.array(f"{name}_lengths", np.int64, (self.count,))
+            self._strings[name] = content, self.starts(lengths, len(content), f"{name}_lengths")
+        return self._strings[name]
 
 
 @contextlib.contextmanager

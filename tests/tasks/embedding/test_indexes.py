@@ -158,7 +158,7 @@ def test_a_graph_finds_most_of_what_brute_force_finds(tmp_path, monkeypatch, sim
         compared.append(len(texts))
         return compare(name, query, texts)
 
-    monkeypatch.setattr("bert_jax.tasks.embedding.dense.index.compare", counting)
+    monkeypatch.setattr("bert_jax.tasks.embedding.dense.stored_vectors.compare", counting)
     scores, numbers = index.nearest(queries, 10)
     assert max(compared) <= 20
     every = compare(similarity, queries, vectors)
@@ -232,7 +232,9 @@ def test_the_verb(models, tmp_path, capsys):
 
 def test_options_and_files_that_do_not_fit(models, tmp_path, write_small):
     sparse = pipeline("search", models["sparse_embedding"])
-    with pytest.raises(InputError, match="precision: expected a model of late interaction, found another one"):
+    with pytest.raises(
+        InputError, match="precision: expected a model of sentence embeddings or late interaction, found another one"
+    ):
         sparse.write_index(CORPUS, tmp_path / "index", precision="int8")
     with pytest.raises(InputError, match="at least one text, found none"):
         sparse.write_index([], tmp_path / "index")
@@ -244,8 +246,8 @@ def test_options_and_files_that_do_not_fit(models, tmp_path, write_small):
     weights.write_bytes(weights.read_bytes()[:-4])
     with pytest.raises(InputError, match=r"token_weights.bin: expected [\d,]+ bytes, found "):
         sparse.open_index(tmp_path / "index")
-    (tmp_path / "index" / "index.json").write_text('{"version": 2}')
-    with pytest.raises(InputError, match="expected an index of version 1, found 2"):
+    (tmp_path / "index" / "index.json").write_text('{"version": 3}')
+    with pytest.raises(InputError, match="expected an index of version 1 or 2, found 3"):
         sparse.open_index(tmp_path / "index")
 
 

@@ -9,13 +9,14 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.inference.similarity import EMPTY_SCORE, max_similarities
 from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter
-from bert_jax.tasks.embedding.search_index import SearchIndex, best_texts
+from bert_jax.tasks.embedding.search_index import SearchIndex, best_texts, rows_of_texts
 
 PRECISIONS = ("float32", "float16", "int8")
 _BLOCK = 1 << 16  # tokens whose bounds, codes or distances are computed together
 _SCORED = 64  # texts whose exact scores are computed together
 _SAMPLE = 64  # sampled tokens per centroid for k-means
 _ROUNDS = 8  # rounds of k-means
+_TEXTS_COPIED = 1 << 10  # texts whose vectors are copied together
 _SLACK = 1e-4  # relative error of bounds in float32
 
 
@@ -34,6 +35,7 @@ class MultiVectorIndex(SearchIndex):
         precision = str(files.about.get("precision"))
         if precision not in PRECISIONS:
             raise files.damaged(f"a precision of {', '.join(PRECISIONS)}")
+        self._precision = precision
         lengths = np.asarray(files.array("lengths", np.int64, (files.count,)))
         self._vectors = files.array("vectors", precision, (None, width))
         count = len(self._vectors)
@@ -81,6 +83,28 @@ class MultiVectorIndex(SearchIndex):
             files.drop(name)
         return {"texts": len(lengths), "tokens": len(vectors), "precision": precision}
 
+    @property
+    def write_options(self) -> dict[str, Any]:
+        return {"precision": self._precision}
+
+    @classmethod
+    def merge(cls, files: IndexWriter, parts: Sequence[Any]) -> dict[str, Any]:
+        first: MultiVectorIndex = parts[0]
+        if first._precision != "int8":
+            about = cls.write(files, _live_vectors(parts), first._similarity, precision=first._precision)
+            return {name: value for name, value in about.items() if name != "texts"}
+        tokens = centroids = 0  # centroids of all parts are kept, as other ones would round the residuals once more
+        for part in parts:
+            numbers = part.live_numbers
+            rows = rows_of_texts(part._starts, numbers)
+            files.append_rows("lengths", part._lengths, numbers)
+            for name, array in (("vectors", part._vectors), ("residual_lengths", part._residuals),
+                                ("scales", part._scales), ("codes", part._codes + np.int32(centroids))):  # fmt: skip
+                files.append_rows(name, array, rows)
+            files.append("centroids", part._centroids)
+            tokens, centroids = tokens + len(rows), centroids + len(part._centroids)
+        return {"tokens": tokens, "precision": first._precision}
+
     @functools.cached_property
     def _codes(self) -> np.ndarray:
         """The number of each vector's centroid, checked on first use."""
@@ -101,6 +125,8 @@ class MultiVectorIndex(SearchIndex):
     def _best(self, query: Sequence[np.ndarray], top_k: int) -> tuple[np.ndarray, np.ndarray]:
         bounds = self._bounds(query[0])
         order = np.argsort(-bounds, kind="stable")
+        if self.live is not None:
+            order = order[self.live[order]]
         scores, numbers = np.zeros(0, np.float32), np.zeros(0, np.int64)
         for start in range(0, len(order), _SCORED):
             if len(scores) == top_k and bounds[order[start]] < scores.min():
@@ -126,6 +152,14 @@ class MultiVectorIndex(SearchIndex):
             bounds[texts] = best.sum(axis=0, dtype=np.float64)
         loosened: np.ndarray = bounds + _SLACK * (1 + np.abs(bounds) + lengths.sum())
         return loosened
+
+
+def _live_vectors(parts: Sequence[MultiVectorIndex]) -> Iterator[list[np.ndarray]]:
+    """Yield the vectors of texts that are not deleted, a chunk of texts at a time."""
+    for part in parts:
+        numbers = part.live_numbers
+        for start in range(0, len(numbers), _TEXTS_COPIED):
+            yield [part.vectors(number) for number in numbers[start : start + _TEXTS_COPIED]]
 
 
 def _write_residuals(files: IndexWriter, vectors: np.ndarray, centers: np.ndarray, precision: str) -> None:

@@ -1,22 +1,17 @@
 """`CorpusSearch`: compare queries with a corpus, which is passed to the call, kept in memory, or indexed on disk."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax.errors import InputError
 from bert_jax.inference import corpus_chunks
 from bert_jax.inference.base import as_texts, positive
-from bert_jax.inference.similarity import comparable, compare
+from bert_jax.inference.similarity import compare
 from bert_jax.storage import PathLike
-from bert_jax.tasks.embedding.embedder import Embedder
-from bert_jax.tasks.embedding.index_files import IndexFiles, new_index
-from bert_jax.tasks.embedding.search_index import SearchIndex
-
-# Option of `write_index` -> the kind of embeddings whose index has it.
-_KIND_OF_OPTION = {"precision": "late interaction", "centroids": "late interaction",
-                   "approximate": "sentence embeddings"}  # fmt: skip
+from bert_jax.tasks.embedding.search.index_writing import IndexWriting
+from bert_jax.tasks.embedding.segmented_index import SegmentedIndex
 
 
 class _Chunk(NamedTuple):
@@ -33,14 +28,24 @@ class _Corpus(NamedTuple):
     Attributes:
         size: the size of truncated vectors; None = not truncated.
         chunks: its parts, if it is in memory.
-        files: the files of its index on disk, or None.
-        search_index: the index of `files`.
+        stored: its index on disk, or None.
     """
 
     size: int | None
     chunks: Sequence[_Chunk] = ()
-    files: IndexFiles | None = None
-    search_index: SearchIndex | None = None
+    stored: SegmentedIndex | None = None
+
+
+class _Details(NamedTuple):
+    """What an answer says beside the number and the score of a text.
+
+    Attributes:
+        texts: number of a text -> the text.
+        fields: for each query, for each of its answers, further entries; empty = none.
+    """
+
+    texts: dict[int, str]
+    fields: list[list[dict[str, Any]]]
 
 
 class _Best:
@@ -65,22 +70,12 @@ class _Best:
         self.scores, self.numbers = (np.take_along_axis(array, order, 1) for array in (scores, numbers))
 
 
-class CorpusSearch(Embedder):
+class CorpusSearch(IndexWriting):
     """Exact search: compare a query with every text of a corpus."""
-
-    index_class: ClassVar[type[SearchIndex]]  # what `write_index` writes
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._corpus: _Corpus | None = None  # replaced as a whole, as other threads may read it
-
-    def _vectors(self, texts: list[str], prompt: str, size: int | None, task: str) -> Any:
-        """Return the vectors of queries or documents with a prompt, ready to be compared; `task` as for `_prompt`."""
-        return comparable(self.model.settings.similarity, self._embed(texts, prompt, size, task, True, False))
-
-    def _prompt(self, task: str, name: str | None, text: str | None) -> str:
-        """Return the prompt to put before texts; `task` is `query` or `document`."""
-        return self.model.settings.prompt_of_task(task, name, text)
 
     def index(
         self,
@@ -111,57 +106,6 @@ class CorpusSearch(Embedder):
         self._corpus = _Corpus(size, chunks)
         return sum(len(chunk.texts) for chunk in chunks)
 
-    def write_index(
-        self,
-        corpus: Iterable[str],
-        directory: PathLike,
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        truncate_dim: int | None = None,
-        max_active_dims: int | None = None,
-        precision: Literal["float32", "float16", "int8"] = "float32",
-        centroids: int | None = None,
-        approximate: bool = False,
-    ) -> int:
-        """Embed a corpus, and write an index of it in constant memory, for `open_index`.
-
-        Args:
-            corpus: the texts.
-            directory: a new or empty local directory.
-            prompt_name: as `corpus_prompt_name` of a call.
-            prompt: as `corpus_prompt` of a call.
-            truncate_dim: as for a call; later calls use the same value.
-            max_active_dims: as for `truncate_dim`.
-            precision: precision of stored vectors in late interaction: `float32`, `float16` (half the size), or `int8`
-                for differences from centroids (a quarter).
-            centroids: number of centroids in late interaction; None means about 4 * sqrt(number of tokens).
-            approximate: whether search may miss texts in order to be faster, with a graph of the sentence embeddings;
-                needs the extra `usearch`.
-
-        Returns:
-            The number of texts.
-
-        Raises:
-            InputError: a text is no string, there is no text, or an option does not fit the model.
-        """
-        size = self._size(truncate_dim=truncate_dim, max_active_dims=max_active_dims)
-        options = {"precision": precision, "centroids": centroids, "approximate": approximate}
-        options = {name: value for name, value in options.items() if value not in ("float32", None, False)}
-        for name in options.keys() - {*self.index_class.options}:
-            raise InputError(f"{name}: expected a model of {_KIND_OF_OPTION[name]}, found another one")
-        before, similarity = self._prompt("document", prompt_name, prompt), self.model.settings.similarity
-        with new_index(directory) as files:
-
-            def vectors() -> Iterator[Any]:
-                for chunk in self._embedded(corpus, before, size):
-                    files.append_texts(chunk.texts)
-                    yield chunk.vectors
-
-            about = self.index_class.write(files, vectors(), similarity, **options)
-            files.close(self.head, about | {"size": size, "width": self._width, "similarity": similarity})
-        return int(about["texts"])
-
     def open_index(self, directory: PathLike) -> int:
         """Open an index on disk for later calls; it replaces an earlier corpus.
 
@@ -174,19 +118,9 @@ class CorpusSearch(Embedder):
         Raises:
             InputError: there is no index, it is damaged, or it is of a model of another kind, width or similarity.
         """
-        files = IndexFiles(directory)
-        expected = {"kind": self.head, "width": self._width, "similarity": self.model.settings.similarity}
-        for name, value in expected.items():
-            if files.about.get(name) != value:
-                raise InputError(f"{directory}: expected an index of {name} {value}, found {files.about.get(name)}")
-        index = self.index_class(files, self._width, self.model.settings.similarity)
-        self._corpus = _Corpus(files.size or self._size(), files=files, search_index=index)
-        return files.count
-
-    @property
-    def _width(self) -> int:
-        """Return the number of dimensions of a vector before truncation."""
-        return self.model.config.sentence_embedding_size
+        stored = SegmentedIndex(directory, self.index_class, self._expected)
+        self._corpus = _Corpus(stored.size or self._size(), stored=stored)
+        return stored.count
 
     def __call__(  # type: ignore[override]
         self,
@@ -200,6 +134,7 @@ class CorpusSearch(Embedder):
         corpus_prompt: str | None = None,
         truncate_dim: int | None = None,
         max_active_dims: int | None = None,
+        rescore_multiplier: int | None = None,
     ) -> Any:
         """Return the most similar texts for each query.
 
@@ -215,22 +150,29 @@ class CorpusSearch(Embedder):
             corpus_prompt: prompt for the corpus, instead of a named one.
             truncate_dim: as for `SentenceEmbedding`.
             max_active_dims: as for `SparseEmbedding`.
+            rescore_multiplier: number of candidates per answer, found in an index by vectors of low precision, that are
+                scored again; 0 = none; None means 2.
 
         Returns:
             For one query a list, the most similar first (ties in the order of the corpus), of dicts of `corpus_id` (the
             text's number in the corpus from 0), `score` (the similarity) and `text`. For a list of queries, a list.
+            Answers from an index may also have `id`, and of a text in chunks `start`, `end` and `chunk`, the range of
+            characters and the text of its best chunk.
 
         Raises:
             InputError: an item is no text, or there is no corpus.
         """
-        texts: dict[int, str] = {}
-        prompts = (prompt_name, prompt, corpus_prompt_name, corpus_prompt)
-        limits = (truncate_dim, max_active_dims)
-        scores, numbers = self._nearest(as_texts(queries), corpus, top_k, texts, *prompts, *limits)
+        details = _Details({}, [])
+        texts, prompts = details.texts, (prompt_name, prompt, corpus_prompt_name, corpus_prompt)
+        limits = (truncate_dim, max_active_dims, rescore_multiplier)
+        scores, numbers = self._nearest(as_texts(queries), corpus, top_k, details, *prompts, *limits)
         answers = [
             [{"corpus_id": number, "score": score, "text": texts[number]} for number, score in zip(*row, strict=True)]
             for row in zip(numbers.tolist(), scores.tolist(), strict=True)
         ]
+        for row, of_row in zip(answers, details.fields, strict=False):  # empty for a corpus that is not on disk
+            for answer, more in zip(row, of_row, strict=True):
+                answer |= more
         return answers[0] if isinstance(queries, str) else answers
 
     def nearest(
@@ -257,15 +199,16 @@ class CorpusSearch(Embedder):
         queries: list[str],
         corpus: Iterable[str] | None,
         top_k: int,
-        texts: dict[int, str] | None,
+        details: _Details | None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
         truncate_dim: int | None = None,
         max_active_dims: int | None = None,
+        rescore_multiplier: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Search as `nearest` does, and add the texts that are found to `texts`, by their numbers."""
+        """Search as `nearest` does, and add to `details` what answers say of the texts that are found."""
         top_k = positive("top_k", top_k)
         kept = (
             self._corpus
@@ -275,12 +218,17 @@ class CorpusSearch(Embedder):
         if kept is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
         vectors = self._vectors(queries, self._prompt("query", prompt_name, prompt), kept.size, "query")
-        if kept.files is not None and kept.search_index is not None:
-            scores, numbers = kept.search_index.nearest(vectors, top_k)
-            if texts is not None:
+        texts = None if details is None else details.texts
+        if kept.stored is not None:
+            scores, numbers = kept.stored.nearest(vectors, top_k, rescore_multiplier)
+            if details is not None:
                 best = np.unique(numbers).tolist()
-                texts.update(zip(best, kept.files.texts(best), strict=True))
+                details.texts.update(zip(best, kept.stored.texts(best), strict=True))
+                rows = enumerate(numbers.tolist())
+                details.fields.extend(kept.stored.fields(vectors[row : row + 1], of_row) for row, of_row in rows)
             return scores, numbers
+        if rescore_multiplier is not None:
+            raise InputError("rescore_multiplier: expected an index of quantized vectors, found a corpus")
         before = self._prompt("document", corpus_prompt_name, corpus_prompt)
         size = corpus_chunks.CORPUS_CHUNK
         starts = range(0, max(len(queries), 1), size)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from bert_jax.metrics.trec_eval import (
     sorted_documents,
 )
 from bert_jax.tasks.embedding.search.data import RetrievalSet, read_retrieval_set
+from bert_jax.tasks.embedding.search.temporary_index import TemporaryIndex
 
 _log = logger(__name__)
+# Options of an index with which none is written, as a corpus in memory finds the same.
+_NO_INDEX = {"precision": "float32", "rescore_precision": None, "approximate": False}
 
 
 class Ranked(NamedTuple):
@@ -52,6 +55,10 @@ def evaluate_search(
     batch_invariant: bool = False,
     dtype: str = "auto",
     kind: str | None = None,
+    precision: Literal["float32", "float16", "int8", "binary"] = "float32",
+    rescore_precision: Literal["float32", "float16", "int8"] | None = None,
+    approximate: bool = False,
+    chunking: Any = None,
     **options: Any,
 ) -> dict[str, float]:
     """Score a model of sentence embeddings on a retrieval set.
@@ -75,11 +82,17 @@ def evaluate_search(
         batch_invariant: whether a score is bitwise independent of the other texts.
         dtype: dtype of matrix products.
         kind: `sparse` or `multi-vector`, if the model has several kinds of embeddings; None = the kind in its files.
-        options: options of a call of `CorpusSearch`: prompts, `truncate_dim` and `max_active_dims`.
+        precision: precision of the vectors of documents, which are written to a temporary index unless it is
+            `float32`.
+        rescore_precision: precision of further vectors, by which candidates are scored again; None means none.
+        approximate: whether to search a graph of the vectors of a temporary index.
+        chunking: how documents are cut into chunks, a `dense.chunking.Chunking`; None = not at all.
+        options: options of a call of `CorpusSearch`: prompts, `truncate_dim`, `max_active_dims` and
+            `rescore_multiplier`.
 
     Returns:
         The metrics, and the numbers of `queries`, of those without a relevant document, of `documents`, and of relevant
-        documents that are not in the corpus.
+        documents that are not in the corpus; of a temporary index the size of its vectors, `bytes_per_document`.
 
     Raises:
         InputError: the model, the data or an option does not fit, or the package is not installed.
@@ -95,7 +108,10 @@ def evaluate_search(
     if run_file:
         _check_ids(run_file, itertools.chain(dataset.queries, (name for name, _ in dataset.documents())))
     search = pipeline(f"{kind}-search" if kind else "search", model, dtype, batch_size, batch_invariant=batch_invariant)
-    ranked = rank(search, dataset, top_k, keep_same_id, **options)
+    of_index = {"precision": precision, "rescore_precision": rescore_precision, "approximate": approximate}
+    of_index |= {} if chunking is None else {"chunking": chunking}
+    index = None if of_index == _NO_INDEX else TemporaryIndex(search, **of_index)
+    ranked = rank(search if index is None else index, dataset, top_k, keep_same_id, **options)
     rankings = ranked.rankings
     if reranker:
         cross_encoder = pipeline("rerank", reranker, dtype, batch_size, batch_invariant=batch_invariant)
@@ -108,7 +124,8 @@ def evaluate_search(
         "documents": ranked.documents,
         "missing_documents": ranked.missing_documents,
     }
-    scores = score_rankings(dataset, rankings, names) | counts
+    sizes = {} if index is None else {"bytes_per_document": index.bytes_per_document}
+    scores = score_rankings(dataset, rankings, names) | counts | sizes
     if report:
         page.write_page(
             report, page.Heading(str(model), str(data), scores), report_sections(dataset, rankings, names[0])

@@ -1,10 +1,12 @@
 """The verbs `similarity`, `search`, `index` and `evaluate-search`: compare texts, and search a corpus for a query."""
 
 import argparse
+import itertools
 import json
+from typing import Any
 
 from bert_jax.cli.output import print_scores, say
-from bert_jax.cli.ranking import add_corpus, corpus_texts, print_ranking, prompt_options, ranking_pipeline
+from bert_jax.cli.ranking import add_corpus, corpus_rows, corpus_texts, print_ranking, prompt_options, ranking_pipeline
 from bert_jax.cli.signatures import ParameterFlags
 from bert_jax.cli.verbs import (
     Verbs,
@@ -17,15 +19,21 @@ from bert_jax.cli.verbs import (
     check_counts,
 )
 from bert_jax.errors import InputError
+from bert_jax.tasks.embedding.vector_files import add_calibration_vectors, calibration_vectors
+from bert_jax.tasks.embedding.verb import CHUNKING
 
 _SIZES = ("truncate_dim", "max_active_dims")
-_SEARCH = ParameterFlags("bert_jax.tasks.embedding.search.corpus_search.CorpusSearch.__call__", "top_k")
-_INDEX = ParameterFlags(
-    "bert_jax.tasks.embedding.search.corpus_search.CorpusSearch.write_index", "precision", "centroids", "approximate"
+_SEARCH = ParameterFlags(
+    "bert_jax.tasks.embedding.search.corpus_search.CorpusSearch.__call__", "top_k", "rescore_multiplier"
 )
+_INDEX = ParameterFlags(
+    "bert_jax.tasks.embedding.search.index_writing.IndexWriting.write_index",
+    "precision", "rescore_precision", "centroids", "approximate", unset=True,
+)  # fmt: skip
 _EVALUATION = ParameterFlags(
     "bert_jax.tasks.embedding.search.evaluation.evaluate_search",
-    "split", "top_k", "reranker", "rerank_top_k", "keep_same_id", "run_file", "report",
+    "split", "top_k", "reranker", "rerank_top_k", "keep_same_id", "run_file", "report", "precision",
+    "rescore_precision", "approximate",
 )  # fmt: skip
 
 
@@ -58,9 +66,13 @@ def add_verbs(verbs: Verbs) -> None:
         "write an index of the texts of a file, for search",
         "Embeds each text once. `bert-jax search --index DIR` then finds the texts that are most similar to a query, "
         "exactly, with the index mapped into memory. It holds sentence embeddings, an inverted index of sparse "
-        "embeddings, or vectors of tokens with centroids that bound the scores.",
+        "embeddings, or vectors of tokens with centroids that bound the scores. With --update, adds texts to an index "
+        "and deletes others, without embedding again those that it keeps.",
         """bert-jax index splade/ --corpus documents.txt --max-active-dims 256 --out index
-           bert-jax index colbert/ --corpus pages.jsonl.gz --text-column body --precision int8 --out pages_index""",
+           bert-jax index colbert/ --corpus pages.jsonl.gz --text-column body --precision int8 --out pages_index
+           bert-jax index all-MiniLM-L6-v2/ --corpus pages.jsonl --text-column body --id-column url --out pages_index
+           bert-jax index all-MiniLM-L6-v2/ --update pages_index --corpus new.jsonl --text-column body --id-column url
+           bert-jax index all-MiniLM-L6-v2/ --update pages_index --delete https://example.org/old""",
     )
     scored = add_verb(
         verbs,
@@ -79,8 +91,22 @@ def add_verbs(verbs: Verbs) -> None:
         add_dtype(parser)
         add_vector_sizes(parser)
     add_prompts(index)
-    index.add_argument("--out", required=True, metavar="DIR", help="a new directory for the index")
+    index.add_argument("--out", metavar="DIR", help="a new directory for the index")
+    index.add_argument("--update", metavar="DIR",
+        help="an index to add texts to, and to delete texts from; new texts have its options")  # fmt: skip
+    index.add_argument("--id-column", default="", metavar="NAME",
+        help="column of unique ids of the texts; with --update, a text replaces that with its id")  # fmt: skip
+    index.add_argument("--delete", nargs="+", default=[], metavar="ID",
+        help="with --update: ids of texts to delete, or numbers if the index has no ids")  # fmt: skip
+    index.add_argument("--delete-file", metavar="FILE", help="with --update: file with an id per line, to delete")
+    index.add_argument("--compact", action="store_true",
+        help="with --update: remove deleted texts from the files now, not when they are more than half")  # fmt: skip
     _INDEX.declare(index)
+    add_calibration_vectors(index)
+    for parser in (index, scored):
+        CHUNKING.declare(parser)
+    scored.add_argument("--rescore-multiplier", type=int, metavar="N",
+        help="candidates per document to rank that are scored again; 0 = none (default: 2)")  # fmt: skip
     for parser in (similarity, search, scored):
         parser.add_argument("--json", action="store_true", help="print JSON lines instead of tables")
         add_prompts(parser, "texts" if parser is similarity else "queries")
@@ -97,7 +123,7 @@ def add_verbs(verbs: Verbs) -> None:
     add_corpus(search)
     _SEARCH.declare(search)
     add_batching(search)
-    add_corpus(index, required=True)
+    add_corpus(index)
     add_batching(index)
     scored.add_argument("--data", required=True, metavar="DIR", help="directory of a retrieval set")
     scored.add_argument("--metrics", default="", metavar="NAME[,NAME]",
@@ -143,18 +169,68 @@ def run_search(args: argparse.Namespace) -> None:
 
 def run_index(args: argparse.Namespace) -> None:
     """Write an index of the texts of a file."""
-    check_counts(args, "batch_size", "centroids")
+    check_counts(args, "batch_size", "centroids", "chunk_tokens")
+    _check_index(args)
     search = ranking_pipeline(args, f"{args.kind}-search" if args.kind else "search")
-    texts = corpus_texts(args.corpus, args.text_column)
-    count = search.write_index(texts, args.out, **_INDEX.values(args), **prompt_options(args, *_SIZES))
+    if args.update is not None:
+        _update_index(args, search)
+        return
+    texts, ids = _texts_and_ids(args)
+    options = prompt_options(args, *_SIZES) | _INDEX.values(args) | {"calibration": calibration_vectors(args)}
+    count = search.write_index(texts, args.out, ids=ids, chunking=_chunking(args), **options)
     say(f"{args.out}: index of {count:,} texts")
+
+
+def _update_index(args: argparse.Namespace, search: Any) -> None:
+    """Add the texts of a file to an index, and delete others."""
+    texts, ids = (None, None) if args.corpus is None else _texts_and_ids(args)
+    delete = [*args.delete, *([] if args.delete_file is None else corpus_texts(args.delete_file))]
+    changes = search.update_index(args.update, texts, ids=ids, delete=delete, compact=args.compact)
+    counts = ", ".join(f"{getattr(changes, name):,} {name}" for name in ("added", "replaced", "deleted"))
+    say(f"{args.update}: {counts}; index of {changes.texts:,} texts{', compacted' if changes.compacted else ''}")
+
+
+def _check_index(args: argparse.Namespace) -> None:
+    """Raise InputError when flags of a new index are set with --update, or the other way round."""
+    if (args.out is None) == (args.update is None):
+        raise InputError("index: expected a new index, as --out DIR, or an index to change, as --update DIR")
+    if args.update is not None:
+        fixed = [f"--{name.replace('_', '-')}" for name in ("prompt", "prompt_name", "calibration", *_SIZES)
+                 if getattr(args, name) is not None]  # fmt: skip
+        if flags := [*fixed, *_INDEX.flags_set(args), *CHUNKING.flags_set(args)]:
+            raise InputError(f"{flags[0]}: expected none with --update, as the index has its own, found one")
+        if args.corpus is None and not (args.delete or args.delete_file or args.compact):
+            raise InputError("--update: expected --corpus, --delete, --delete-file or --compact, found none")
+        return
+    if args.corpus is None:
+        raise InputError("index: expected a corpus, as --corpus FILE, found none")
+    for name in ("delete", "delete_file", "compact"):
+        if getattr(args, name):
+            raise InputError(f"--{name.replace('_', '-')}: expected --update with it, found --out")
+
+
+def _texts_and_ids(args: argparse.Namespace) -> tuple[Any, Any]:
+    """Return the texts of the corpus, and their ids if there is a column of these, else None."""
+    if not args.id_column:
+        return corpus_texts(args.corpus, args.text_column), None
+    texts, ids = itertools.tee(corpus_rows(args.corpus, args.text_column, args.id_column))
+    return (text for text, _ in texts), (text_id for _, text_id in ids)
+
+
+def _chunking(args: argparse.Namespace) -> Any:
+    """Return the `Chunking` of the flags; None = no flag is set."""
+    from bert_jax.tasks.embedding.dense.chunking import Chunking
+
+    values = CHUNKING.values(args)
+    return Chunking(**values) if values else None
 
 
 def run_evaluate_search(args: argparse.Namespace) -> None:
     """Print the metrics of a model on a retrieval set."""
-    check_counts(args, "top_k", "rerank_top_k", "batch_size")
+    check_counts(args, "top_k", "rerank_top_k", "batch_size", "chunk_tokens")
     from bert_jax.tasks.embedding.search.evaluation import evaluate_search
 
+    chunking = _chunking(args)
     of_model = ("batch_size", "batch_invariant", "dtype", "kind")
     scores = evaluate_search(
         args.model,
@@ -162,6 +238,7 @@ def run_evaluate_search(args: argparse.Namespace) -> None:
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
         **_EVALUATION.values(args),
         **{name: getattr(args, name) for name in of_model},
-        **prompt_options(args, *_SIZES, "corpus_prompt_name", "corpus_prompt"),
+        **({} if chunking is None else {"chunking": chunking}),
+        **prompt_options(args, *_SIZES, "corpus_prompt_name", "corpus_prompt", "rescore_multiplier"),
     )
     print_scores(scores, f"{args.model} on {args.data}", args.json)

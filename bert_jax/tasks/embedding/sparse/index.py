@@ -1,6 +1,6 @@
 """An inverted index of sparse embeddings: for each token of the vocabulary, the texts in which it has a weight."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from bert_jax.tasks.embedding.index_files import IndexFiles, IndexWriter
 from bert_jax.tasks.embedding.search_index import SearchIndex, best_texts
 
 INVERTED_SIMILARITIES = ("dot", "cosine")
+_BLOCK = 1 << 22  # entries that are merged at a time
 
 
 class SparseIndex(SearchIndex):
@@ -30,7 +31,7 @@ class SparseIndex(SearchIndex):
             if len(texts) and not 0 <= texts.min() <= texts.max() < len(scores):
                 raise self._files.damaged(f"token_texts below {len(scores):,}")
             scores[texts] += weight * self._weights[place]  # `texts` has no duplicates
-        return best_texts(scores, top_k)
+        return best_texts(scores, top_k, self.live)
 
     @classmethod
     def write(cls, files: IndexWriter, chunks: Iterable[Any], similarity: str, **options: Any) -> dict[str, Any]:
@@ -59,6 +60,41 @@ class SparseIndex(SearchIndex):
         for name in ("tokens_by_text", "weights_by_text"):
             files.drop(name)
         return {"texts": int(sum(map(len, lengths))), "weights": int(starts[-1])}
+
+    @classmethod
+    def merge(cls, files: IndexWriter, parts: Sequence[Any]) -> dict[str, Any]:
+        renumbered, count = [], 0  # of each part, the new number of each of its texts; -1 = deleted
+        for part in parts:
+            numbers = np.full(part._files.count, -1, np.int32)
+            numbers[part.live_numbers] = np.arange(count, count + len(part.live_numbers))
+            renumbered.append(numbers)
+            count += len(part.live_numbers)
+        counts: list[np.ndarray] = []
+        for tokens in _token_blocks(sum(np.diff(part._starts) for part in parts)):
+            entries = [part._entries(tokens, numbers) for part, numbers in zip(parts, renumbered, strict=True)]
+            of_token, texts, weights = (np.concatenate(arrays) for arrays in zip(*entries, strict=True))
+            order = np.argsort(of_token, kind="stable")
+            files.append("token_texts", texts[order])
+            files.append("token_weights", weights[order])
+            counts.append(np.bincount(of_token, minlength=len(tokens)))
+        starts = np.concatenate([[0], np.cumsum(np.concatenate(counts), dtype=np.int64)])
+        files.append("token_starts", starts)
+        return {"weights": int(starts[-1])}
+
+    def _entries(self, tokens: range, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the entries of consecutive tokens: the token, counted from the first, the new text and the weight."""
+        place = slice(self._starts[tokens.start], self._starts[tokens.stop])
+        of_token = np.repeat(np.arange(len(tokens)), np.diff(self._starts[tokens.start : tokens.stop + 1]))
+        texts = numbers[self._texts[place]]
+        kept = texts >= 0
+        return of_token[kept], texts[kept], self._weights[place][kept]
+
+
+def _token_blocks(counts: np.ndarray) -> Iterator[range]:
+    """Yield the tokens of the vocabulary in blocks of about `_BLOCK` entries; `counts` has the entries of each."""
+    blocks = np.cumsum(counts) // _BLOCK
+    ends = [*(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(counts)]
+    yield from (range(start, stop) for start, stop in zip([0, *ends], ends, strict=False))
 
 
 def _invert(
