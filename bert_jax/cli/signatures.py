@@ -21,6 +21,13 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers, found {text!r}") from None
+
+
 # Annotation -> type and metavar of a flag; None = argparse derives the metavar from the flag.
 _TYPES: dict[str, tuple[Callable[[str], Any], str | None]] = {
     "str": (str, None),
@@ -30,6 +37,7 @@ _TYPES: dict[str, tuple[Callable[[str], Any], str | None]] = {
     "PathLike": (str, "PATH"),
     "storage.PathLike": (str, "PATH"),
     "Sequence[str]": (_names, "NAME[,NAME]"),
+    "Sequence[float]": (_numbers, "X[,X]"),
 }
 
 

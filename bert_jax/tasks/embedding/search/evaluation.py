@@ -17,7 +17,10 @@ from bert_jax.metrics.trec_eval import (
     ranking_scores,
     sorted_documents,
 )
+from bert_jax.tasks.embedding.search.bm25 import BM25Settings
 from bert_jax.tasks.embedding.search.data import RetrievalSet, read_retrieval_set
+from bert_jax.tasks.embedding.search.fusion import Fusion
+from bert_jax.tasks.embedding.search.hybrid import HybridSearch
 from bert_jax.tasks.embedding.search.temporary_index import TemporaryIndex
 
 _log = logger(__name__)
@@ -40,9 +43,12 @@ class Ranked(NamedTuple):
 
 
 def evaluate_search(
-    model: storage.PathLike,
+    model: storage.PathLike | None,
     data: storage.PathLike,
     *,
+    searchers: Sequence[str] = (),
+    fusion: Fusion | None = None,
+    bm25: BM25Settings | None = None,
     split: str = "test",
     top_k: int = 1000,
     metric_names: Sequence[str] = (),
@@ -61,14 +67,17 @@ def evaluate_search(
     chunking: Any = None,
     **options: Any,
 ) -> dict[str, float]:
-    """Score a model of sentence embeddings on a retrieval set.
+    """Score a model of embeddings, or hybrid search, on a retrieval set.
 
     Metrics are those of trec_eval (package `pytrec-eval-terrier`), averaged over the queries with judgements: `ndcg@K`,
     `map@K`, `recall@K`, `precision@K`, and `mrr@K`, the reciprocal rank among the first K documents.
 
     Args:
-        model: a model directory.
+        model: a model directory; None = none, for searchers without one.
         data: a retrieval set, in the layout of `bert_jax.data.retrieval_sets`.
+        searchers: searchers to combine, as for `HybridSearch.open`; empty for the model alone.
+        fusion: how the candidates of several searchers are merged; None = the defaults of `Fusion`.
+        bm25: settings of the searcher `bm25`; None = the defaults.
         split: split of the judgements.
         top_k: number of documents to rank for each query.
         metric_names: metrics to return; empty for `SEARCH_METRICS`.
@@ -107,14 +116,21 @@ def evaluate_search(
     dataset = read_retrieval_set(data, split)
     if run_file:
         _check_ids(run_file, itertools.chain(dataset.queries, (name for name, _ in dataset.documents())))
-    search = pipeline(f"{kind}-search" if kind else "search", model, dtype, batch_size, batch_invariant=batch_invariant)
     of_index = {"precision": precision, "rescore_precision": rescore_precision, "approximate": approximate}
     of_index |= {} if chunking is None else {"chunking": chunking}
-    index = None if of_index == _NO_INDEX else TemporaryIndex(search, **of_index)
+    pipeline_options = {"dtype": dtype, "batch_size": batch_size, "batch_invariant": batch_invariant}
+    index = None
+    if searchers or model is None:
+        for name in (name for name, value in of_index.items() if value != _NO_INDEX.get(name)):
+            raise InputError(f"{name}: expected none with several searchers, found {of_index[name]}")
+        search: Any = HybridSearch.open(model, searchers, fusion=fusion, bm25=bm25, **pipeline_options)
+    else:
+        search = pipeline(f"{kind}-search" if kind else "search", model, **pipeline_options)
+        index = None if of_index == _NO_INDEX else TemporaryIndex(search, **of_index)
     ranked = rank(search if index is None else index, dataset, top_k, keep_same_id, **options)
     rankings = ranked.rankings
     if reranker:
-        cross_encoder = pipeline("rerank", reranker, dtype, batch_size, batch_invariant=batch_invariant)
+        cross_encoder = pipeline("rerank", reranker, **pipeline_options)
         rankings = rerank(cross_encoder, dataset, rankings, rerank_top_k)
     if run_file:
         storage.write_atomically(run_file, trec_run(rankings))
@@ -149,7 +165,8 @@ def rank(search: Any, dataset: RetrievalSet, top_k: int, keep_same_id: bool = Fa
     """Rank the documents of a retrieval set.
 
     Args:
-        search: an object with the method `nearest` of `bert_jax.tasks.embedding.search.pipeline.CorpusSearch`.
+        search: an object with the method `nearest` of `bert_jax.tasks.embedding.search.pipeline.CorpusSearch`, or a
+            `HybridSearch`.
         dataset: the retrieval set.
         top_k: number of documents per query.
         keep_same_id: as for `evaluate_search`.
@@ -192,13 +209,13 @@ def named_rankings(
         dataset: the retrieval set, with Q queries.
         ids: the ids of the documents.
         scores: `[Q, top_k + 1]`, the greatest first; fewer columns for a smaller corpus.
-        numbers: the documents of the scores, as places in `ids`.
+        numbers: the documents of the scores, as places in `ids`; -1 = none, where hybrid search finds fewer.
         top_k: number of documents per query.
         keep_same_id: as for `evaluate_search`.
     """
     rankings, same = {}, 0
     for query, row, best in zip(dataset.queries, scores.tolist(), numbers.tolist(), strict=True):
-        ranking = {ids[number]: score for number, score in zip(best, row, strict=True)}
+        ranking = {ids[number]: score for number, score in zip(best, row, strict=True) if number >= 0}
         if not keep_same_id and dataset.judgements.get(query, {}).get(query, 0) <= 0:
             same += ranking.pop(query, None) is not None
         rankings[query] = dict(list(ranking.items())[:top_k])

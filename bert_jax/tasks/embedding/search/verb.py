@@ -19,6 +19,7 @@ from bert_jax.cli.verbs import (
     check_counts,
 )
 from bert_jax.errors import InputError
+from bert_jax.tasks.embedding.search import hybrid_verb
 from bert_jax.tasks.embedding.vector_files import add_calibration_vectors, calibration_vectors
 from bert_jax.tasks.embedding.verb import CHUNKING
 
@@ -57,7 +58,9 @@ def add_verbs(verbs: Verbs) -> None:
         "function set in the model's files. The file may be larger than memory.",
         """bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" "tax law" --corpus documents.txt --top-k 3
            bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --corpus pages.jsonl.gz --text-column body --json
-           bert-jax search splade/ "how do cats sleep?" --index index""",
+           bert-jax search splade/ "how do cats sleep?" --index index
+           bert-jax search all-MiniLM-L6-v2/ "how do cats sleep?" --with bm25,dense --corpus documents.txt
+           bert-jax search bm25 "how do cats sleep?" --corpus documents.txt --reranker runs/relevance/model""",
     )
     index = add_verb(
         verbs,
@@ -72,7 +75,8 @@ def add_verbs(verbs: Verbs) -> None:
            bert-jax index colbert/ --corpus pages.jsonl.gz --text-column body --precision int8 --out pages_index
            bert-jax index all-MiniLM-L6-v2/ --corpus pages.jsonl --text-column body --id-column url --out pages_index
            bert-jax index all-MiniLM-L6-v2/ --update pages_index --corpus new.jsonl --text-column body --id-column url
-           bert-jax index all-MiniLM-L6-v2/ --update pages_index --delete https://example.org/old""",
+           bert-jax index all-MiniLM-L6-v2/ --update pages_index --delete https://example.org/old
+           bert-jax index all-MiniLM-L6-v2/ --with bm25,dense,splade/ --corpus documents.txt --out index""",
     )
     scored = add_verb(
         verbs,
@@ -84,10 +88,12 @@ def add_verbs(verbs: Verbs) -> None:
         "Face hub. Needs `pip install 'bert-jax[retrieval]'`.",
         """bert-jax evaluate-search all-MiniLM-L6-v2/ --data scifact/
            bert-jax evaluate-search all-MiniLM-L6-v2/ --data scifact/ --reranker runs/relevance/model --run-file run.txt
-           bert-jax evaluate-search all-MiniLM-L6-v2/ --data nfcorpus/ --split dev --metrics ndcg@10,recall@1000""",
+           bert-jax evaluate-search all-MiniLM-L6-v2/ --data nfcorpus/ --split dev --metrics ndcg@10,recall@1000
+           bert-jax evaluate-search all-MiniLM-L6-v2/ --data scifact/ --with bm25,dense --fusion rrf""",
     )
     for parser in (similarity, search, scored, index):
-        parser.add_argument("model", metavar="MODEL", help="a model directory")
+        without = "" if parser is similarity else "; bm25 = none, for search by BM25"
+        parser.add_argument("model", metavar="MODEL", help=f"a model directory{without}")
         add_dtype(parser)
         add_vector_sizes(parser)
     add_prompts(index)
@@ -112,6 +118,7 @@ def add_verbs(verbs: Verbs) -> None:
         add_prompts(parser, "texts" if parser is similarity else "queries")
     for parser in (search, scored, index):
         add_kind(parser)
+        hybrid_verb.add_searchers(parser, fusion=parser is not index, reranker=parser is search)
     for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
         for parser in (search, scored):
             words = f"like {name.replace('-corpus', '')}, for the texts of the corpus"
@@ -148,7 +155,8 @@ def run_search(args: argparse.Namespace) -> None:
     """Print the most similar texts for each query."""
     if (args.corpus is None) == (args.index is None):
         raise InputError("search: expected a corpus, as --corpus FILE or as --index DIR")
-    search = ranking_pipeline(args, f"{args.kind}-search" if args.kind else "search")
+    hybrid = hybrid_verb.uses_hybrid_search(args)
+    search = _searcher(args, hybrid)
     of_corpus = (*_SIZES, "corpus_prompt_name", "corpus_prompt")
     if args.index is not None:
         for name in of_corpus:
@@ -164,20 +172,33 @@ def run_search(args: argparse.Namespace) -> None:
         **prompt_options(args, *of_corpus),
     )
     for query, answers in zip(args.texts, rankings, strict=True):
-        print_ranking(args, query, answers)
+        (hybrid_verb.print_steps if hybrid else print_ranking)(args, query, answers)
+
+
+def _searcher(args: argparse.Namespace, hybrid: bool) -> Any:
+    """Return a search pipeline of the model, or a `HybridSearch`."""
+    if hybrid:
+        check_counts(args, *(name for name in ("top_k", "batch_size") if hasattr(args, name)))
+        return hybrid_verb.open_hybrid_search(args)
+    return ranking_pipeline(args, f"{args.kind}-search" if args.kind else "search")
 
 
 def run_index(args: argparse.Namespace) -> None:
     """Write an index of the texts of a file."""
     check_counts(args, "batch_size", "centroids", "chunk_tokens")
     _check_index(args)
-    search = ranking_pipeline(args, f"{args.kind}-search" if args.kind else "search")
+    hybrid = hybrid_verb.uses_hybrid_search(args)
+    if hybrid:
+        _check_hybrid_index(args)
+    search = _searcher(args, hybrid)
     if args.update is not None:
         _update_index(args, search)
         return
     texts, ids = _texts_and_ids(args)
-    options = prompt_options(args, *_SIZES) | _INDEX.values(args) | {"calibration": calibration_vectors(args)}
-    count = search.write_index(texts, args.out, ids=ids, chunking=_chunking(args), **options)
+    options = prompt_options(args, *_SIZES) | _INDEX.values(args)
+    if not hybrid:
+        options |= {"ids": ids, "chunking": _chunking(args), "calibration": calibration_vectors(args)}
+    count = search.write_index(texts, args.out, **options)
     say(f"{args.out}: index of {count:,} texts")
 
 
@@ -209,6 +230,13 @@ def _check_index(args: argparse.Namespace) -> None:
             raise InputError(f"--{name.replace('_', '-')}: expected --update with it, found --out")
 
 
+def _check_hybrid_index(args: argparse.Namespace) -> None:
+    """Raise InputError for flags that an index of several searchers does not have."""
+    flags = [f"--{name.replace('_', '-')}" for name in ("update", "id_column", "calibration") if getattr(args, name)]
+    if flags := [*flags, *CHUNKING.flags_set(args)]:
+        raise InputError(f"{flags[0]}: expected none with several searchers, found one")
+
+
 def _texts_and_ids(args: argparse.Namespace) -> tuple[Any, Any]:
     """Return the texts of the corpus, and their ids if there is a column of these, else None."""
     if not args.id_column:
@@ -233,9 +261,10 @@ def run_evaluate_search(args: argparse.Namespace) -> None:
     chunking = _chunking(args)
     of_model = ("batch_size", "batch_invariant", "dtype", "kind")
     scores = evaluate_search(
-        args.model,
+        hybrid_verb.model_of(args),
         args.data,
         metric_names=tuple(args.metrics.split(",")) if args.metrics else (),
+        **hybrid_verb.evaluation_options(args),
         **_EVALUATION.values(args),
         **{name: getattr(args, name) for name in of_model},
         **({} if chunking is None else {"chunking": chunking}),
