@@ -23,6 +23,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "numbers": "labels and predictions, float [n]",
         "similarities": "labels of pairs and similarities of their embeddings, float [n]",
         "ranks": "ranks of the documents that answer queries, from 1, float [n]",
+        "triplets": "similarities of texts to their matches, float [n], and to other texts, float [n, K]",
         "tags": "labels and predictions, a list of sentences, each a list of names of tags (as for seqeval)",
         "relations": "labels and predictions, int [n], or 0 and 1 [n, C] where a pair may have several relations",
         "texts": "references and generated texts, lists of str",
@@ -60,7 +61,7 @@ class Metric:
         return float(function(*labels_and_predictions))
 
 
-_SCORES = "bert_jax.metrics.scores"
+_SCORES, _PAIRS = "bert_jax.metrics.scores", "bert_jax.metrics.pairs"
 _OF_CLASSES = ("classes", "two_classes")
 # Results list the metrics in this order.
 METRICS = (
@@ -75,8 +76,17 @@ METRICS = (
     Metric("pearson", ("numbers", "similarities"), f"{_SCORES}.pearson", default_for=("numbers", "similarities")),
     Metric("spearman", ("numbers",), f"{_SCORES}.spearman", default_for=("numbers",)),
     Metric("mse", ("numbers",), f"{_SCORES}.mse", lower_is_better=True, default_for=("numbers",)),
+    Metric("average_precision", ("similarities",), f"{_PAIRS}.pair_average_precision"),
+    Metric("accuracy", ("similarities",), f"{_PAIRS}.best_accuracy"),
+    Metric("accuracy_threshold", ("similarities",), f"{_PAIRS}.accuracy_threshold"),
+    Metric("f1", ("similarities",), f"{_PAIRS}.best_f1"),
+    Metric("f1_threshold", ("similarities",), f"{_PAIRS}.f1_threshold"),
+    Metric("precision", ("similarities",), f"{_PAIRS}.best_f1_precision"),
+    Metric("recall", ("similarities",), f"{_PAIRS}.best_f1_recall"),
+    Metric("matthews", ("similarities",), f"{_PAIRS}.best_f1_matthews"),
     Metric("retrieval_accuracy", ("ranks",), "bert_jax.metrics.retrieval.retrieval_accuracy", default_for=("ranks",)),
     Metric("mrr", ("ranks",), "bert_jax.metrics.retrieval.mrr", default_for=("ranks",)),
+    Metric("triplet_accuracy", ("triplets",), "bert_jax.metrics.retrieval.triplet_accuracy"),
 )
 _registered: dict[tuple[str, str], Metric] = {}  # kind and name -> a registered metric
 

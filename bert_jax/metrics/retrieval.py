@@ -56,3 +56,8 @@ def retrieval_accuracy(ranks: np.ndarray) -> float:
 def mrr(ranks: np.ndarray) -> float:
     """Return the mean reciprocal rank; `ranks` [n] begin at 1."""
     return float(np.mean(1 / ranks))
+
+
+def triplet_accuracy(matches: np.ndarray, others: np.ndarray) -> float:
+    """Return the share of other texts that are less similar than the match; `matches` [n], `others` [n, K]."""
+    return float(np.mean(matches[:, None] > others))

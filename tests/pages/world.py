@@ -141,6 +141,11 @@ def _tables(folder: Path) -> None:
         _csv(folder / name, ("review", "label"), reviews)
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in reviews))
+    around = list(zip(TEXTS, TEXTS[1:] + TEXTS[:1], TEXTS[2:] + TEXTS[:2], strict=True))
+    (folder / "triplets.tsv").write_text("a\tb\tc\n" + "".join("\t".join(row) + "\n" for row in around))
+    duplicates = "".join(f"{a}\t{b}\t{i % 2}\n" for i, (a, b, _) in enumerate(around))
+    (folder / "duplicates.tsv").write_text("sentence1\tsentence2\tscore\n" + duplicates)
+    _json_lines(folder / "answers.jsonl", [{"query": a, "positive": b, "negative": [c]} for a, b, c in around])
     (folder / "texts.tsv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS * 4))
     glue = folder / "path" / "to"
     for task in ("SST-2", "CoLA", "STS-B"):

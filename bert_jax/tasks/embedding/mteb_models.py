@@ -6,6 +6,7 @@ Example:
     from bert_jax.tasks.embedding.mteb_models import MtebEncoder
 
     mteb.evaluate(MtebEncoder("runs/retrieval/model"), mteb.get_tasks(["NFCorpus"]))
+    mteb.evaluate(MtebSearch("runs/colbert/model"), mteb.get_tasks(["NFCorpus"]))
 """
 
 import functools
@@ -25,6 +26,8 @@ _FUNCTIONS = {
     "dot": ("dot_score", "pairwise_dot_score"),
     "euclidean": ("euclidean_sim", "pairwise_euclidean_sim"),
 }
+_MODEL_TYPES = {"sentence_embedding": "dense", "sparse_embedding": "sparse", "multi_vector": "late-interaction",
+                "sequence_classification": "cross-encoder"}  # fmt: skip
 _BatchedTexts = Iterable[Mapping[str, Any]]  # batches of texts, `{"text": [...]}`: a DataLoader of mteb
 
 
@@ -68,9 +71,9 @@ class _MtebModel:
             "revision": self._revision or self._directory.replace("/", "__"),
             "max_tokens": self._pipe.model.max_length,
             "framework": [],
-            "model_type": ["cross-encoder" if self._pipeline == "rerank" else "dense"],
+            "model_type": [_MODEL_TYPES[self._pipe.head]],
         }
-        if self._pipeline == "sentence-embedding":
+        if self._pipe.head == "sentence_embedding":
             described["embed_dim"] = self._pipe.model.settings.dimension() or config.sentence_embedding_size
             described["similarity_fn_name"] = self._pipe.model.settings.similarity
         return meta.model_validate(meta.create_empty().model_dump() | described)
@@ -159,6 +162,84 @@ class MtebCrossEncoder(_MtebModel):
         pairs = list(zip(_texts(inputs1), _texts(inputs2), strict=True))
         scores: np.ndarray = self._pipe.predict(pairs, prompt=self._prompt(task_metadata, "query"))
         return scores
+
+
+class MtebSearch(_MtebModel):
+    """An mteb search model (`mteb.models.SearchProtocol`): embeddings of any kind, for retrieval and reranking tasks.
+
+    The kind is that of the model's files. Documents are embedded in parts, and the best of each query are kept.
+    """
+
+    _pipeline = "search"
+    _corpus: Any = None
+
+    def index(
+        self,
+        corpus: Any,
+        *,
+        task_metadata: Any,
+        hf_split: str = "",
+        hf_subset: str = "",
+        encode_kwargs: Any = None,
+        num_proc: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the documents that later calls of `search` search.
+
+        Args:
+            corpus: rows with `id`, `text` and perhaps `title`, which is put before the text.
+            task_metadata, hf_split, hf_subset, encode_kwargs, num_proc, kwargs: not used.
+        """
+        self._corpus = corpus
+
+    def search(
+        self,
+        queries: Any,
+        *,
+        task_metadata: Any,
+        hf_split: str = "",
+        hf_subset: str = "",
+        top_k: int,
+        encode_kwargs: Any = None,
+        top_ranked: Mapping[str, list[str]] | None = None,
+        num_proc: int | None = None,
+        **kwargs: Any,
+    ) -> dict[str, dict[str, float]]:
+        """Return id of a query -> id of a document -> its score, for the best documents.
+
+        Args:
+            queries: rows with `id` and `text`.
+            task_metadata: mteb's description of the task, which chooses the prompts.
+            top_k: number of documents per query.
+            top_ranked: id of a query -> ids of the documents to rank; None = the whole corpus.
+            hf_split, hf_subset, encode_kwargs, num_proc, kwargs: not used.
+        """
+        prompts = {
+            "prompt": self._prompt(task_metadata, "query"),
+            "corpus_prompt": self._prompt(task_metadata, "document"),
+        }
+        names, texts = list(queries["id"]), list(queries["text"])
+        if top_ranked is None:
+            ids = list(self._corpus["id"])
+            scores, numbers = self._pipe.nearest(texts, map(_document, self._corpus), top_k, **prompts)
+            rows = zip(scores.tolist(), numbers.tolist(), strict=True)
+            return {
+                name: {ids[number]: score for score, number in zip(*row, strict=True)}
+                for name, row in zip(names, rows, strict=True)
+            }
+        documents = {row["id"]: _document(row) for row in self._corpus}
+        found = {}
+        for name, text in zip(names, texts, strict=True):
+            ids = list(top_ranked.get(name, ()))
+            if ids:
+                candidates = [documents[each] for each in ids]
+                scores, numbers = self._pipe.nearest([text], candidates, top_k, **prompts)
+                found[name] = {ids[i]: score for i, score in zip(numbers[0].tolist(), scores[0].tolist(), strict=True)}
+        return found
+
+
+def _document(row: Mapping[str, Any]) -> str:
+    return f"{row.get('title') or ''} {row['text']}".strip()
 
 
 def _texts(inputs: _BatchedTexts) -> list[str]:

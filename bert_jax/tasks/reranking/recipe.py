@@ -33,8 +33,8 @@ KEYS = FINE_TUNING_KEYS | RERANKING_DEV_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SE
     "data.query_prefix": Key(str, "text before queries, which becomes the default prompt of the model; not set = that "
                              "of the cross-encoder in init_from, else none",
                              synonyms="query_prompt prompt query_instruction"),
-    "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map or, for rows of one passage, "
-                        f"average_precision, accuracy, f1{SEARCH_METRICS_MEANING}; () = all"),
+    "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map, also as ndcg@K, or, for rows of one "
+                        f"passage, average_precision, accuracy, f1{SEARCH_METRICS_MEANING}; () = all"),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

@@ -31,12 +31,13 @@ from bert_jax.jobs.retrieval_dev import separate_retrieval_sets
 from bert_jax.jobs.synthetic_rows import table_rows
 from bert_jax.jobs.teaching import distillation_of, reads_no_labels, with_teacher_outputs
 from bert_jax.jobs.training_metadata import TrainingMetadata
+from bert_jax.metrics.pairs import average_precision
+from bert_jax.metrics.rankings import RANKING, check_ranking_metric, rankings
 from bert_jax.metrics.scores import accuracy, f1
 from bert_jax.modeling import Bert, BertOutput
 from bert_jax.modeling.score_losses import ScoreLoss
 from bert_jax.recipes import Recipe
 from bert_jax.tasks.reranking.losses import LAMBDA_WEIGHTINGS, RERANKING_LOSSES, compared_pairs, lambda_loss
-from bert_jax.tasks.reranking.metrics import RANKING, average_precision, rankings
 from bert_jax.tasks.reranking.relevance import match_logits
 from bert_jax.tokenization import Tokenizer
 
@@ -142,7 +143,7 @@ class RerankingTask:
         logits = np.concatenate([prediction["logits"] for prediction in predictions])[real]
         labels = np.concatenate([batch["labels"] for batch in batches])[real]
         if labels.shape[1] > 1:
-            scores = rankings(labels, logits)
+            scores = rankings(labels, logits, self.metrics)
         else:
             relevant, predicted = labels[:, 0] >= 0.5, logits[:, 0] > 0
             scores = {"accuracy": accuracy(relevant, predicted), "f1": f1(relevant, predicted)}
@@ -262,9 +263,11 @@ def choose_ranking_metrics(names: Sequence[str], single: bool) -> tuple[str, ...
     """
     fitting = OF_PAIRS if single else RANKING
     for name in names:
-        if name not in fitting:
+        if (name if single else name.partition("@")[0]) not in fitting:
             rows = "one passage" if single else "several passages"
             raise InputError(f"data.metrics: {name!r} is not a metric of rows of {rows}{did_you_mean(name, fitting)}")
+        if not single:
+            check_ranking_metric(name, "data.metrics")
     return tuple(names) or fitting
 
 

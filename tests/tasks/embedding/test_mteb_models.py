@@ -10,7 +10,7 @@ from bert_jax import evaluation
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.tasks.embedding.mteb_models import MtebCrossEncoder, MtebEncoder
+from bert_jax.tasks.embedding.mteb_models import MtebCrossEncoder, MtebEncoder, MtebSearch
 
 WORDS = "cat dog bird fish house tree river stone red green blue old runs sat sleeps eats one two three time"
 
@@ -65,6 +65,28 @@ def test_the_most_specific_prompt_is_used(place):
     ):
         expected = plain.encode([{"text": [f"{prompt}the cat"]}], task_metadata=Named())[0]
         np.testing.assert_allclose(embed(*arguments), expected, atol=1e-5)
+
+
+def test_search_with_prompts_and_candidates(place):
+    """mteb's data sets have columns by name, and rows in order."""
+
+    class Rows(list):
+        def __getitem__(self, name):
+            return [row[name] for row in self]
+
+    model = MtebSearch(place / "embedding", prompts={"NFCorpus-query": "one ", "document": "red "})
+    model.index(Rows({"id": f"d{i}", "title": "tree", "text": text} for i, text in enumerate(SECOND)),
+                task_metadata=Named())  # fmt: skip
+    queries = Rows({"id": f"q{i}", "text": text} for i, text in enumerate(FIRST[:5]))
+    found = model.search(queries, task_metadata=Named(), top_k=7)
+    search = pipeline("search", place / "embedding")
+    texts = [f"tree {text}" for text in SECOND]
+    expected = search(FIRST[:5], texts, top_k=7, prompt="one ", corpus_prompt="red ")
+    assert [list(row) for row in found.values()] == [[f"d{each['corpus_id']}" for each in row] for row in expected]
+    candidates = {"q1": ["d3", "d9", "d5"], "q2": []}
+    ranked = model.search(queries, task_metadata=Named(), top_k=2, top_ranked=candidates)
+    (best,) = search(FIRST[1:2], [texts[i] for i in (3, 9, 5)], top_k=2, prompt="one ", corpus_prompt="red ")
+    assert list(ranked) == ["q1"] and list(ranked["q1"]) == [candidates["q1"][each["corpus_id"]] for each in best]
 
 
 def test_scores_of_a_cross_encoder(place):
@@ -141,8 +163,28 @@ def test_mteb_scores_retrieval_as_it_does_sentence_transformers(mteb, place):
         assert found[name] == pytest.approx(expected[name], abs=1e-5) and found[name] > 0
 
 
+@pytest.mark.parametrize("head", ["sentence_embedding", "sparse_embedding", "multi_vector"])
+def test_mteb_searches_with_embeddings_of_each_kind(mteb, head, write_small, tmp_path):
+    from bert_jax.tasks.embedding.search.evaluation import evaluate_search
+
+    path = write_small(tmp_path / "model", head, initializer_range=0.5)
+    found = scores_of(mteb, MtebSearch(path), retrieval_task(mteb))
+    (tmp_path / "set/qrels").mkdir(parents=True)
+    judged = "".join(f"q{i}\td{j}\t1\n" for i in range(10) for j in (i, 2 * i + 3))
+    (tmp_path / "set/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    for name, side, count in (("queries", FIRST, 10), ("corpus", SECOND, 40)):
+        rows = [json.dumps({"_id": f"{name[0].replace('c', 'd')}{i}", "text": side[i]}) for i in range(count)]
+        (tmp_path / f"set/{name}.jsonl").write_text("\n".join(rows))
+    expected = evaluate_search(path, tmp_path / "set", metric_names=("ndcg@10", "map@10", "recall@10"))
+    for name in ("ndcg", "map", "recall"):
+        assert found[f"{name}_at_10"] == pytest.approx(expected[f"{name}@10"], abs=1e-5)  # mteb rounds
+    assert MtebSearch(path).mteb_model_meta.model_type[0] in ("dense", "sparse", "late-interaction")
+
+
 def test_the_metadata(mteb, place):
-    from mteb.models import CrossEncoderProtocol, EncoderProtocol
+    from mteb.models import CrossEncoderProtocol, EncoderProtocol, SearchProtocol
+
+    assert isinstance(MtebSearch(place / "embedding"), SearchProtocol)
 
     encoder, reranker = MtebEncoder(place / "embedding"), MtebCrossEncoder(place / "reranker", revision="3")
     assert isinstance(encoder, EncoderProtocol) and isinstance(reranker, CrossEncoderProtocol)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_jax.tasks.reranking.metrics import average_precision, rankings
+from bert_jax.metrics.pairs import average_precision
+from bert_jax.metrics.rankings import rankings
 
 
 def test_rankings_by_hand():

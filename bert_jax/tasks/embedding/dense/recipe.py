@@ -113,7 +113,8 @@ KEYS = FINE_TUNING_KEYS | RETRIEVAL_DEV_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_
                                       "(batch_hard_triplet and other losses over classes) or, with passages_column, of "
                                       "lists of a teacher's scores"),
     "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('similarities')} or, without labels, "
-                        f"{metric_names('ranks')}{SEARCH_METRICS_MEANING}; () = all that apply"),
+                        f"{metric_names('ranks', 'triplets')}{SEARCH_METRICS_MEANING}; () = "
+                        "spearman and pearson, retrieval_accuracy and mrr, and ndcg@10, mrr@10, map@100, recall@100"),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

@@ -194,7 +194,12 @@ class SentenceEmbeddingTask:
             alike = pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, 1])
             return measure("similarities", self.metrics, labels, alike)
         ranks = retrieval_ranks(embeddings[:, 0], embeddings[:, 1:], self.similarity)
-        return measure("ranks", self.metrics, ranks)
+        scores = measure("ranks", self.metrics, ranks)
+        if embeddings.shape[1] > 2:
+            texts = range(1, embeddings.shape[1])
+            alike = [pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, text]) for text in texts]
+            scores |= measure("triplets", self.metrics, alike[0], np.stack(alike[1:], axis=1))
+        return {name: scores[name] for name in self.metrics}
 
     def alike(self, embeddings: np.ndarray) -> np.ndarray:
         """Return the similarity of the first two vectors of each row `[n, T, D]`, float64 `[n]`."""
@@ -220,13 +225,22 @@ class SentenceEmbeddingTask:
         return jnp.stack([embeddings, *earlier], axis=1).reshape(rows, texts, 1 + len(layers), -1)
 
 
-def choose_embedding_metrics(names: Sequence[str], labelled: bool) -> tuple[str, ...]:
-    """Return the metrics to report: `names`, or all that apply. Raises InputError for a metric that does not apply."""
+def choose_embedding_metrics(names: Sequence[str], labelled: bool, negatives: bool = False) -> tuple[str, ...]:
+    """Return the metrics to report: `names`, or the default ones.
+
+    Args:
+        names: the requested metrics.
+        labelled: whether the rows have labels.
+        negatives: whether the rows have negatives.
+
+    Raises:
+        InputError: a metric does not apply.
+    """
     kind = "similarities" if labelled else "ranks"
-    fitting = metrics_of(kind)
+    fitting = metrics_of(kind) | (metrics_of("triplets") if negatives and not labelled else {})
     for name in names:
         if name not in fitting:
-            rows = "with" if labelled else "without"
+            rows = "with" if labelled else "with negatives, without" if negatives else "without"
             raise InputError(f"data.metrics: {name!r} is not a metric of pairs {rows} labels"
                              f"{did_you_mean(name, fitting)}")  # fmt: skip
     return tuple(names) or default_metrics(kind)
@@ -394,7 +408,7 @@ def _task(recipe: Recipe, model: Bert) -> SentenceEmbeddingTask:
         model,
         data.loss,
         labelled,
-        choose_embedding_metrics(data.metrics, labelled),
+        choose_embedding_metrics(data.metrics, labelled, bool(fine_tuning.negative_columns(data))),
         scale=data.scale,
         distance=data.distance,
         margin=data.margin,
