@@ -89,7 +89,8 @@ _HELD_OUT = ["--config.data.validation_split=0.3"]
 _ONE_LAYER = ["--config.distillation.student_layers=(0,)"]
 ADDED_TO_RECIPES = {
     **dict.fromkeys(
-        ("distil_sst2", "distil_classification", "distil_conll2003", "distil_stsb", "distil_text"), _ONE_LAYER
+        ("distil_sst2", "distil_classification", "distil_conll2003", "distil_stsb", "distil_text", "distil_reranker"),
+        _ONE_LAYER,
     ),
     **dict.fromkeys(("retrieval", "reranker"), _HELD_OUT),
     "relation_extraction": ["--config.data.markers=entity_marker"],  # the pages' vocabulary has no punctuation

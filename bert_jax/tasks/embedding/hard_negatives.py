@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -14,6 +15,7 @@ from bert_jax.tasks.embedding.search.pipeline import Search
 
 NegativeSampling = Literal["top", "random"]
 SAMPLING = get_args(NegativeSampling)
+RerankerScale = Literal["activated", "logits"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,8 @@ class MiningOptions:
             positive's absolute score; None = no limit.
         sampling: `top` = take the candidates with the highest scores, `random` = draw candidates at random.
         seed: seed of random sampling.
+        reranker_scale: which scores of a reranker the limits and margins apply to: `activated` = those of `rerank`,
+            such as probabilities, `logits` = those before the activation.
 
     Raises:
         InputError: a value is out of its range, or the range has fewer candidates than `num_negatives`.
@@ -46,6 +50,7 @@ class MiningOptions:
     relative_margin: float | None = None
     sampling: NegativeSampling = "top"
     seed: int = 0
+    reranker_scale: RerankerScale = "activated"
 
     def __post_init__(self) -> None:
         positive("num_negatives", self.num_negatives)
@@ -58,6 +63,8 @@ class MiningOptions:
             )
         if self.sampling not in SAMPLING:
             raise InputError(f"sampling: expected {' or '.join(SAMPLING)}, found {self.sampling!r}")
+        if self.reranker_scale not in (scales := get_args(RerankerScale)):
+            raise InputError(f"reranker_scale: expected {' or '.join(scales)}, found {self.reranker_scale!r}")
         for name in ("max_score", "min_score", "absolute_margin", "relative_margin"):
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
@@ -91,9 +98,9 @@ class MinedNegatives(NamedTuple):
 
     Attributes:
         query, positive: the texts of a pair.
-        positive_score: the score of the positive.
+        positive_score: the score of the positive: its similarity or, with a reranker, its logit.
         negatives: up to `num_negatives` texts, the highest score first.
-        scores: scores of the negatives.
+        scores: the same scores of the negatives.
     """
 
     query: str
@@ -104,10 +111,17 @@ class MinedNegatives(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """The candidates of a query, the highest score first: their numbers in the corpus, and their scores."""
+    """The candidates of a query.
+
+    Attributes:
+        numbers: their numbers in the corpus.
+        scores: their similarities or logits.
+        limited: the scores that limits and margins apply to.
+    """
 
     numbers: np.ndarray
     scores: np.ndarray
+    limited: np.ndarray
 
 
 def mine_hard_negatives(
@@ -129,7 +143,7 @@ def mine_hard_negatives(
         pairs: queries, each with a positive; a query may be in several pairs.
         corpus: passages to mine from, in addition to all positives; equal texts count once.
         options: which candidates become negatives.
-        reranker: a cross-encoder whose scores replace those of the model; None = none.
+        reranker: a cross-encoder (pipeline `rerank`) whose scores replace those of the model; None = none.
         prompts: options of a call of `search`: prompts and `truncate_dim`.
 
     Returns:
@@ -153,19 +167,32 @@ def mine_hard_negatives(
     scores, nearest = search.nearest(list(positives), texts, count + most, **prompts)
     rows = [(query, number) for query, known in positives.items() for number in known]
     sides = [query for query, _ in rows], [texts[number] for _, number in rows]
-    positive_scores = search.pair_scores(*sides, **prompts) if reranker is None else reranker.relevance(*sides)
+    if reranker is None:
+        positive_scores = limited = search.pair_scores(*sides, **prompts)
+    else:
+        limited, positive_scores = _reranked(reranker, *sides, options)
     chosen, start, generator = [], 0, np.random.default_rng(options.seed)
     for query, known, row, similar in zip(positives, positives.values(), scores, nearest, strict=True):
-        of_known, start = positive_scores[start : start + len(known)], start + len(known)
+        of_known, start = slice(start, start + len(known)), start + len(known)
+        candidates = _Candidates(similar, row, row)
         if reranker is not None:
-            row = reranker.relevance([query] * len(row), [texts[i] for i in similar])
-        picked = _pick(_Candidates(similar, row), known, of_known, options, count, generator)
+            of_row = _reranked(reranker, [query] * len(row), [texts[i] for i in similar], options)
+            candidates = _Candidates(similar, scores=of_row[1], limited=of_row[0])
+        picked = _pick(candidates, known, limited[of_known], options, count, generator)
         negatives = tuple(texts[i] for i in picked.numbers)
         chosen += [
             MinedNegatives(query, texts[number], float(score), negatives, tuple(map(float, picked.scores)))
-            for number, score in zip(known, of_known, strict=True)
+            for number, score in zip(known, positive_scores[of_known], strict=True)
         ]
     return chosen
+
+
+def _reranked(
+    reranker: Any, queries: Sequence[str], passages: Sequence[str], options: MiningOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of pairs that limits apply to, and their logits."""
+    relevance, logits = reranker.relevance_and_logits(queries, passages)
+    return (logits if options.reranker_scale == "logits" else relevance), logits
 
 
 def triplets(mined: Iterable[MinedNegatives]) -> Iterator[tuple[str, str, str, float]]:
@@ -173,6 +200,23 @@ def triplets(mined: Iterable[MinedNegatives]) -> Iterator[tuple[str, str, str, f
     for row in mined:
         for negative, score in zip(row.negatives, row.scores, strict=True):
             yield row.query, row.positive, negative, row.positive_score - score
+
+
+def labelled_lists(mined: Iterable[MinedNegatives]) -> Iterator[tuple[str, list[str], list[float]]]:
+    """Yield query, passages and their scores for each pair with a negative; the first passage is the positive."""
+    for row in mined:
+        if row.negatives:
+            yield row.query, [row.positive, *row.negatives], [row.positive_score, *row.scores]
+
+
+def labelled_pairs(mined: Iterable[MinedNegatives]) -> Iterator[tuple[str, str, int, float]]:
+    """Yield query, passage, label (1 for a positive) and score; the negatives of a query follow its positives."""
+    for query, of_query in itertools.groupby(mined, lambda row: row.query):
+        rows = list(of_query)
+        for row in rows:
+            yield query, row.positive, 1, row.positive_score
+        for negative, score in zip(rows[0].negatives, rows[0].scores, strict=True):
+            yield query, negative, 0, score
 
 
 def _pick(
@@ -184,11 +228,11 @@ def _pick(
     generator: np.random.Generator,
 ) -> _Candidates:
     """Return the negatives among the candidates of a query whose positives are `known`."""
-    kept = options.allowed(candidates.scores, positive_scores) & ~np.isin(candidates.numbers, known)
-    numbers, scores = candidates.numbers[kept], candidates.scores[kept]
+    kept = options.allowed(candidates.limited, positive_scores) & ~np.isin(candidates.numbers, known)
+    numbers, scores, limited = (values[kept] for values in candidates)
     order = np.argsort(-scores, kind="stable")[options.range_min : count]
     if options.sampling == "random":
         size = min(options.num_negatives, len(order))
         order = order[np.sort(generator.choice(len(order), size, replace=False))]
     order = order[: options.num_negatives]
-    return _Candidates(numbers[order], scores[order])
+    return _Candidates(numbers[order], scores[order], limited[order])

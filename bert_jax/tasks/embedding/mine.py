@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OPTIONS = ParameterFlags(
     "bert_jax.tasks.embedding.hard_negatives.MiningOptions",
     "num_negatives", "range_min", "range_max", "max_score", "min_score", "absolute_margin", "relative_margin",
-    "sampling", "seed",
+    "sampling", "seed", "reranker_scale",
 )  # fmt: skip
 
 
@@ -37,12 +37,13 @@ def add_verbs(verbs: Verbs) -> None:
         "mine hard negatives for training",
         "For each query, finds passages that a model of sentence embeddings finds similar to it, without the passages "
         "that are known to answer it. Writes rows of query, positive, negative and margin (the score of the positive "
-        "minus that of the negative), which the losses in_batch_negatives, triplet and margin_mse learn from.",
+        "minus that of the negative), which the losses in_batch_negatives, triplet and margin_mse learn from. With "
+        "--format labeled-list, rows of query, passages, labels and scores. Scores of a reranker are its logits.",
         """bert-jax mine-negatives all-MiniLM-L6-v2/ --data questions.jsonl --corpus passages.txt --out triplets.jsonl
            bert-jax mine-negatives all-MiniLM-L6-v2/ --data questions.jsonl --out triplets.jsonl \\
              --relative-margin 0.05 --range-min 5 --sampling random
            bert-jax mine-negatives all-MiniLM-L6-v2/ --data pairs.tsv --query-column a --positive-column b \\
-             --out scored.jsonl --num-negatives 1 --reranker runs/relevance/model""",
+             --out scored.jsonl --num-negatives 7 --reranker runs/relevance/model --format labeled-list""",
     )
     add = mine.add_argument
     add("model", metavar="MODEL", help="a model directory")
@@ -54,11 +55,17 @@ def add_verbs(verbs: Verbs) -> None:
         help="further passages to mine from: one per line, or a table (default: only those of --data)")  # fmt: skip
     add("--corpus-column", default="", metavar="NAME",
         help="column of the passages of the corpus; required if it is a table")  # fmt: skip
-    add("--format", choices=("triplet", "n-tuple"), default="triplet",
-        help="triplet = a row for each negative; n-tuple = a row for each pair with enough negatives "
-        "(default: %(default)s)")  # fmt: skip
+    add("--format", choices=("triplet", "n-tuple", "labeled-list", "labeled-pair"), default="triplet",
+        help="triplet = a row for each negative; n-tuple = a row for each pair with enough negatives; labeled-list = a "
+        "row for each pair with lists of passages, labels and scores; labeled-pair = a row for each passage, with its "
+        "label and score (default: %(default)s)")  # fmt: skip
     _OPTIONS.declare(mine)
-    add("--reranker", default="", metavar="DIR", help="cross-encoder whose scores replace those of the model")
+    add(
+        "--reranker",
+        default="",
+        metavar="DIR",
+        help="cross-encoder whose scores replace those of the model; rows have its logits",
+    )
     add_prompts(mine, "queries")
     for name, what in (("--corpus-prompt-name", "NAME"), ("--corpus-prompt", "TEXT")):
         add(name, metavar=what, help=f"like {name.replace('-corpus', '')}, for the passages")
@@ -107,13 +114,22 @@ def _rows(
     mined: "Sequence[MinedNegatives]", names: tuple[str, str], args: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
     from bert_jax.inference.scoring import short
-    from bert_jax.tasks.embedding.hard_negatives import triplets
+    from bert_jax.tasks.embedding.hard_negatives import labelled_lists, labelled_pairs, triplets
 
-    if args.format == "triplet":
-        for query, passage, negative, margin in triplets(mined):
-            yield {names[0]: query, names[1]: passage, "negative": negative, "margin": short(margin)}
-        return
-    for row in mined:
-        if len(row.negatives) == args.num_negatives:
-            negatives = {f"negative_{number}": text for number, text in enumerate(row.negatives, 1)}
-            yield {names[0]: row.query, names[1]: row.positive, **negatives}
+    query_name, positive_name = names
+    match args.format:
+        case "triplet":
+            for query, passage, negative, margin in triplets(mined):
+                yield {query_name: query, positive_name: passage, "negative": negative, "margin": short(margin)}
+        case "labeled-list":
+            for query, passages, scores in labelled_lists(mined):
+                labels = [1] + [0] * (len(passages) - 1)
+                yield {query_name: query, "passages": passages, "labels": labels, "scores": [short(x) for x in scores]}
+        case "labeled-pair":
+            for query, passage, label, score in labelled_pairs(mined):
+                yield {query_name: query, "passage": passage, "label": label, "score": short(score)}
+        case _:
+            for row in mined:
+                if len(row.negatives) == args.num_negatives:
+                    negatives = {f"negative_{number}": text for number, text in enumerate(row.negatives, 1)}
+                    yield {query_name: row.query, positive_name: row.positive, **negatives}

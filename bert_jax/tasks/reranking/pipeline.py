@@ -91,8 +91,7 @@ class Rerank(Pipeline):
         Raises:
             InputError: as a call.
         """
-        self._check_outputs()
-        return self._relevance(as_texts(queries), as_texts(documents), self.model.settings.prompt())
+        return self.relevance_and_logits(queries, documents)[0]
 
     def logits(self, queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
         """Score N pairs of a query and a document without the activation, float64 `[N]`.
@@ -102,9 +101,17 @@ class Rerank(Pipeline):
         Raises:
             InputError: as a call.
         """
+        return self.relevance_and_logits(queries, documents)[1]
+
+    def relevance_and_logits(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return `relevance` and `logits` of N pairs from one forward pass.
+
+        Raises:
+            InputError: as a call.
+        """
         self._check_outputs()
         logits = self._logits(as_texts(queries), as_texts(documents), self.model.settings.prompt())
-        return match_logits(logits, match_output(self.model.config))
+        return self._scores(logits), match_logits(logits, match_output(self.model.config))
 
     def _check_outputs(self) -> None:
         if (outputs := self.model.config.num_labels) > 2:
@@ -115,7 +122,10 @@ class Rerank(Pipeline):
             )
 
     def _relevance(self, first: list[str], second: list[str], prompt: str) -> np.ndarray:
-        logits = self._logits(first, second, prompt)
+        return self._scores(self._logits(first, second, prompt))
+
+    def _scores(self, logits: np.ndarray) -> np.ndarray:
+        """Return the scores `[n]` of a match from logits `[n, C]`."""
         config = self.model.config
         return scores_of(config, logits, self.model.settings.activation)[:, match_output(config)]
 

@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 from bert_jax.cli import main
+from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.ranked_passages import read_ranked_passages
 from bert_jax.errors import InputError
 from bert_jax.inference import pipeline
-from bert_jax.tasks.embedding.hard_negatives import MiningOptions, mine_hard_negatives, triplets
+from bert_jax.tasks.embedding.hard_negatives import (
+    MiningOptions,
+    labelled_lists,
+    labelled_pairs,
+    mine_hard_negatives,
+    triplets,
+)
 
 WORDS = "cat dog bird fish house tree river stone red green blue old runs sat sleeps eats one two three time"
 
@@ -64,16 +72,18 @@ def theirs(model):
 
     miner = sentence_transformers.SentenceTransformer(str(model / "embedding"), device="cpu")
     reranker = sentence_transformers.CrossEncoder(str(model / "reranker"), device="cpu")
+    sigmoid, identity = reranker.activation_fn, pytest.importorskip("torch").nn.Identity()
     data = Table({"query": [query for query, _ in PAIRS], "positive": [passage for _, passage in PAIRS]})
 
-    def mine(reranked, **options):
+    def mine(reranked, columns=("query", "positive", "negative"), logits=False, **options):
+        reranker.activation_fn = identity if logits else sigmoid
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(sys.modules, "datasets", types.SimpleNamespace(Dataset=Table))
             patch.setattr(hard_negatives, "is_datasets_available", lambda: True)
             found = hard_negatives.mine_hard_negatives(
                 data, miner, corpus=CORPUS, cross_encoder=reranker if reranked else None, verbose=False, **options
             )
-        return list(zip(found["query"], found["positive"], found["negative"], strict=True))
+        return list(zip(*(found[name] for name in columns), strict=True))
 
     return mine
 
@@ -97,6 +107,26 @@ def test_the_negatives_are_those_of_sentence_transformers(model, theirs, options
     ours = [row[:3] for row in triplets(mined)]
     assert ours == theirs(reranked, **options)
     assert len(mined) == len(set(PAIRS)) and len(ours) > 0
+
+
+@pytest.mark.parametrize("options", [{"max_score": 3.0}, {"relative_margin": 0.05, "num_negatives": 5}])
+def test_lists_have_the_logits_of_the_reranker(model, theirs, options):
+    search, reranker = pipeline("search", model / "embedding"), pipeline("rerank", model / "reranker")
+    mined = mine_hard_negatives(
+        search, PAIRS, CORPUS, MiningOptions(**options, reranker_scale="logits"), reranker=reranker
+    )
+    lists, pairs = list(labelled_lists(mined)), list(labelled_pairs(mined))
+    formats = {"labeled-list": ("query", "positive", "scores"), "labeled-pair": ("query", "positive", "score")}
+    expected = {name: theirs(True, columns, logits=True, output_format=name, output_scores=True, **options)
+                for name, columns in formats.items()}  # fmt: skip
+    assert [row[:2] for row in lists] == [row[:2] for row in expected["labeled-list"]] and lists
+    for (_, _, scores), (_, _, wanted) in zip(lists, expected["labeled-list"], strict=True):
+        assert scores == pytest.approx(wanted, abs=1e-5)
+    assert [row[:2] for row in pairs] == [row[:2] for row in expected["labeled-pair"]]
+    assert [row[3] for row in pairs] == pytest.approx([row[2] for row in expected["labeled-pair"]], abs=1e-5)
+    query, passages, scores = lists[0]
+    assert scores == pytest.approx(reranker.logits([query] * len(passages), passages), abs=1e-5)
+    assert {row[2] for row in pairs} == {0, 1}
 
 
 def test_random_negatives_are_allowed_ones(model):
@@ -129,6 +159,15 @@ def test_the_verb_writes_a_table_that_training_reads(model, tmp_path, capsys):
     assert main([*command, "--out", str(tmp_path / "tuples.jsonl"), "--format", "n-tuple"]) == 0
     rows = [json.loads(line) for line in (tmp_path / "tuples.jsonl").read_text().splitlines()]
     assert len(rows) == 16 and rows[0].keys() == {"query", "answer", "negative_1", "negative_2"}
+    command += ["--reranker", str(model / "reranker")]
+    assert main([*command, "--out", str(tmp_path / "lists.jsonl"), "--format", "labeled-list"]) == 0
+    lists = read_ranked_passages(str(tmp_path / "lists.jsonl"), Columns("query", "", "scores", texts="passages"))
+    assert len(lists) == 16 and {len(row.passages) for row in lists} == {3}
+    logits = pipeline("rerank", model / "reranker").logits([lists[0].query] * 3, lists[0].passages)
+    assert lists[0].relevance == pytest.approx(logits, rel=1e-4)
+    assert main([*command, "--out", str(tmp_path / "pairs.out.jsonl"), "--format", "labeled-pair"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "pairs.out.jsonl").read_text().splitlines()]
+    assert len(rows) == 16 + 2 * 8 and rows[0].keys() == {"query", "passage", "label", "score"}
 
 
 @pytest.mark.parametrize(
@@ -138,6 +177,7 @@ def test_the_verb_writes_a_table_that_training_reads(model, tmp_path, capsys):
         ({"range_min": -1}, "range_min: expected at least 0, found -1"),
         ({"range_min": 4, "range_max": 6}, r"range_max: expected at least range_min \+ num_negatives = 7, found 6"),
         ({"sampling": "best"}, "sampling: expected top or random, found 'best'"),
+        ({"reranker_scale": "sigmoid"}, "reranker_scale: expected activated or logits, found 'sigmoid'"),
         ({"max_score": float("nan")}, "max_score: expected a finite number"),
     ],
 )

@@ -165,7 +165,7 @@ def test_a_dense_model_learns_from_lists(recipe, tmp_path, loss):
     losses = [line["train/loss"] for line in lines if "train/loss" in line]
     assert losses[-1] < 0.6 * losses[0] and (loss != "in_batch_negatives" or results["eval/mrr"] > 0.8)
     model = from_pretrained(tmp_path / "run" / "model")
-    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(tmp_path / "run" / "model"), "cpu")
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(tmp_path / "run/model"), device="cpu")
     texts = ["the bird", "a big bird sat."]
     np.testing.assert_allclose(model.encode(texts), theirs.encode(texts), atol=1e-5)
 

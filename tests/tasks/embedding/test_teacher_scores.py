@@ -23,7 +23,7 @@ ROWS = [
 def place(tmp_path_factory, write_small):
     root = tmp_path_factory.mktemp("scores")
     (root / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    write_small(root / "cross_encoder", "sequence_classification", num_labels=1, pooler=True, initializer_range=0.5)
+    write_small(root / "cross_encoder", "sequence_classification", num_labels=1, pooler=True, initializer_range=0.9)
     write_small(root / "dense", "sentence_embedding", initializer_range=0.5)
     write_small(root / "sparse", "sparse_embedding", initializer_range=0.5, pooling="splade_max")
     write_small(root / "tags", "token_classification")
@@ -113,8 +113,9 @@ def test_students_learn_the_scores(place, tmp_path, task, labels):
     c = recipe(place, task, cache=tmp_path / "cache", **keys)
     train(c, tmp_path / "run", progress=False)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    losses = [line["train/soft_labels_loss"] for line in lines if "train/soft_labels_loss" in line]
-    assert losses[-1] < 0.5 * losses[0] and ("train/cross_entropy" in lines[0]) == bool(labels)
+    name = "train/cross_entropy" if labels else "train/soft_labels_loss"
+    losses = [line[name] for line in lines if name in line]
+    assert losses[-1] < 0.6 * losses[0] and any("train/cross_entropy" in line for line in lines) == bool(labels)
     assert from_pretrained(tmp_path / "run" / "model").missing == ()
 
 

@@ -20,11 +20,11 @@ from bert_jax.modeling.pooling import l2_normalize
 from bert_jax.recipes import Recipe
 from bert_jax.tasks.embedding.dense.recipe import KEYS
 from bert_jax.tasks.embedding.prompts import with_recipe_prompts
-from bert_jax.tasks.embedding.query_documents import QueryDocumentTask, build_retrieval_job
+from bert_jax.tasks.embedding.query_documents import QueryDocumentTask, build_retrieval_job, synthetic_rows
 from bert_jax.tasks.embedding.retrieval_keys import SEARCH_KEYS, SEARCH_LOSSES
 from bert_jax.tokenization import Tokenizer
 
-HEAD = "sentence_embedding"
+_HEAD = "sentence_embedding"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RankedDocumentsTask(QueryDocumentTask):
         return comparable(self.similarity, queries), comparable(self.similarity, documents)
 
 
-def build_on_lists(recipe: Recipe) -> Job:
+def build_ranked(recipe: Recipe) -> Job:
     """Read the data and the model of a resolved recipe of sentence embeddings whose rows have lists of documents."""
     data = recipe.data
     if data.loss not in SEARCH_LOSSES:
@@ -77,7 +77,15 @@ def build_on_lists(recipe: Recipe) -> Job:
         value, default = recipe[section][name], KEYS[key].value
         if value != default:
             raise InputError(f"config.{key}: expected {default!r} with passages_column, found {value!r}")
-    return build_retrieval_job(recipe, HEAD, _settings, _task)
+    return build_retrieval_job(recipe, _HEAD, _settings, _task)
+
+
+def synthetic_ranked_rows(recipe: Recipe) -> list[dict[str, Any]]:
+    """Return two rows with lists of documents and, if the loss needs them, of scores."""
+    data = recipe.data
+    for name in ("passages_column", *(() if data.loss == "in_batch_negatives" else ("label_column",))):
+        data[name] = data[name] or name
+    return synthetic_rows(recipe)
 
 
 def _settings(recipe: Recipe, config: BertConfig, of_model: TextSettings | None) -> tuple[BertConfig, TextSettings]:

@@ -33,6 +33,7 @@ from bert_jax.tasks.embedding.dense.adaptive_layers import AdaptiveLayers
 from bert_jax.tasks.embedding.dense.guide import GUIDE, with_guide
 from bert_jax.tasks.embedding.dense.losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
 from bert_jax.tasks.embedding.dense.matryoshka import matryoshka_cuts
+from bert_jax.tasks.embedding.dense.ranked_documents import build_ranked, synthetic_ranked_rows
 from bert_jax.tasks.embedding.dense.recipe import EMBEDDING_LOSSES
 from bert_jax.tasks.embedding.dense.text_settings import reads_by_role, training_text_settings
 from bert_jax.tasks.embedding.in_batch_negatives import Contrast, embed_in_parts, in_batch_negatives, text_numbers
@@ -249,9 +250,7 @@ def choose_embedding_metrics(names: Sequence[str], labelled: bool, negatives: bo
 def build(recipe: Recipe) -> Job:
     """Read the data and the model that a resolved recipe of sentence embeddings names. See `bert_jax.jobs.build`."""
     if recipe.data.passages_column:
-        from bert_jax.tasks.embedding.dense.ranked_documents import build_on_lists
-
-        return build_on_lists(recipe)
+        return build_ranked(recipe)
     recipe, retrieval = separate_retrieval_sets(recipe)
     data = recipe.data
     _check(recipe)
@@ -314,13 +313,8 @@ def build(recipe: Recipe) -> Job:
 
 def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return two rows with the columns that the loss needs."""
-    data = recipe.data
-    if data.passages_column or EMBEDDING_LOSSES[data.loss].lists:
-        from bert_jax.tasks.embedding import query_documents
-
-        for name in ("passages_column", *("label_column",) * (data.loss != "in_batch_negatives")):
-            data[name] = data[name] or name
-        return query_documents.synthetic_rows(recipe)
+    if recipe.data.passages_column or EMBEDDING_LOSSES[recipe.data.loss].lists:
+        return synthetic_ranked_rows(recipe)
     for name in _needed_columns(recipe.data):
         recipe.data[name] = recipe.data[name] or name
     return table_rows(pair_columns(recipe)[0], ("0", "0"))
@@ -396,9 +390,8 @@ def _check(recipe: Recipe) -> None:
 def _needed_columns(data: Any) -> tuple[str, ...]:
     """Return the keys of columns that a loss needs in addition to those of a pair."""
     needs = EMBEDDING_LOSSES[data.loss]
-    if needs.lists:
-        return ("passages_column",)
-    return ("label_column",) * needs.labels + ("negative_column",) * needs.negatives
+    needed = {"label_column": needs.labels, "negative_column": needs.negatives, "passages_column": needs.lists}
+    return tuple(name for name, is_needed in needed.items() if is_needed)
 
 
 def _task(recipe: Recipe, model: Bert) -> SentenceEmbeddingTask:
