@@ -7,6 +7,7 @@ from typing import Any
 from bert_jax.conversion.checkpoint import Model
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.weights import open_weights
+from bert_jax.errors import InputError
 from bert_jax.lazy import LazyRegistry
 
 # Head -> the function that reads its modules.
@@ -38,6 +39,12 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
         layout = layout.of_embedding()
     if head != layout.head:
         return model._replace(settings=layout.settings.of_another_head())
+    if layout.query_modules and head != "sparse_embedding":
+        found = ", ".join(module.kind for module in layout.query_modules)
+        raise InputError(
+            f"{layout.root}: expected the same modules for queries and documents in a Router of a {layout.model_type}, "
+            f"found {found} for queries; only a SparseEncoder may have others"
+        )
     config, settings, folders, query_module = _READERS[head](layout, model.config)
     for number, folder in folders.items():
         layer = stack.enter_context(open_weights(folder)).tensors

@@ -49,7 +49,7 @@ def read_multi_vector(layout: ModuleLayout, config: BertConfig) -> EmbeddingSett
     pylate = layout.model_type == "ColBERT"
     kinds = [module_kind(module, where) for module in layout.modules]
     behind = set(kinds[1:-1]) - {"Dense", "Normalize", "MultiVectorMask"}
-    behind |= set(kinds[-1:]) - {"Dense", "Normalize", "MultiVectorMask", "HierarchicalTokenPooling"}
+    behind |= set(kinds[1:][-1:]) - {"Dense", "Normalize", "MultiVectorMask", "HierarchicalTokenPooling"}
     masks = kinds.count("MultiVectorMask")
     if kinds[:1] != ["Transformer"] or behind or masks > 1 or not (masks or pylate):
         expected = "a Transformer, Dense and Normalize modules, one MultiVectorMask and perhaps last a "

@@ -46,11 +46,9 @@ class TokenPooling:
     tasks: tuple[str, ...] = ("document",)
 
     def __post_init__(self) -> None:
-        for name, value, least, kinds in (
-            ("factor", self.factor, 1, (int, float)),
-            ("protected", self.protected, 0, int),
-        ):
-            if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
+        for name, value, least in (("factor", self.factor, 1), ("protected", self.protected, 0)):
+            kinds: tuple[type, ...] = (int, float) if name == "factor" else (int,)
+            if type(value) not in kinds or not least <= value < math.inf:
                 raise InputError(f"token pooling: {name}: expected a number of at least {least}, found {value!r}")
 
     def applies_to(self, task: str | None) -> bool:

@@ -311,3 +311,17 @@ def test_every_key_of_every_file(encoder, tmp_path, name, keys, caplog):
     assert not wrong
     if name in ("sentence_bert_config.json", "1_Pooling/config.json", "2_Dense/config.json"):
         assert changed, "no value made a difference to the library"
+
+
+def test_a_router_with_the_same_modules_for_queries_and_documents(encoder, tmp_path):
+    read, options = [models.Transformer(str(encoder)), pooled("mean")], {"prompts": {"query": "the dog: "}}
+    for name, queries in (("shared", read), ("others", [read[0], pooled("max")])):
+        router = models.Router.for_query_document(queries, read)
+        parts = [router, models.Normalize()]
+        library.SentenceTransformer(modules=parts, device="cpu", **options).save(str(tmp_path / name))
+    theirs = library.SentenceTransformer(str(tmp_path / "shared"), device="cpu")
+    model = from_pretrained(tmp_path / "shared")
+    for kind in ("encode", "encode_query", "encode_document"):
+        np.testing.assert_allclose(getattr(model, kind)(TEXTS), getattr(theirs, kind)(TEXTS), atol=2e-6)
+    with pytest.raises(InputError, match=r"expected the same modules .* found Transformer, Pooling, Normalize for "):
+        from_pretrained(tmp_path / "others")

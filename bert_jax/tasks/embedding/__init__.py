@@ -25,5 +25,11 @@ TASK = TaskEntry(
     pipelines_of_head={"sparse_embedding": "sparse", "multi_vector": "multi-vector"},
     evaluators={"sentence_embedding": f"{__name__}.dense.evaluation.SentenceEmbeddingEvaluator"},
     examples={"sentence_embedding": f"{__name__}.dense.examples.examples_of_model"},
-    verbs=(f"{__name__}.verb", f"{__name__}.search.verb", f"{__name__}.search.reranking_verb", f"{__name__}.mine"),
+    verbs=(
+        f"{__name__}.verb",
+        f"{__name__}.search.verb",
+        f"{__name__}.search.reranking_verb",
+        f"{__name__}.mine",
+        f"{__name__}.distill_static",
+    ),
 )

@@ -201,7 +201,7 @@ POOLING = {"type": "sentence_transformers.multi_vector_encoder.modules.TokenPool
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("modules.json", [MASK], "expected a Transformer, Dense and Normalize modules and one MultiVectorMask, fo"),
+        ("modules.json", [MASK], "expected a Transformer, Dense and Normalize modules, one MultiVectorMask and"),
         ("modules.json", [MASK, POOLING], "found 'sentence_transformers.multi_vector_encoder.modules.TokenPooling'"),
         ("sentence_bert_config.json", {"query_expansion": {"strategy": "most", "length": 3}}, "strategy fixed or min"),
         ("sentence_bert_config.json", {"query_expansion": {"strategy": "min"}}, "query_expansion: expected a length"),

@@ -66,7 +66,6 @@ def test_folders_in_both_directions(write_small, tmp_path):
     search.write_index(TEXTS[:3], tmp_path / "index")
     search.open_index(tmp_path / "index")
     assert search("red river", top_k=1)[0]["corpus_id"] == 1
-    where = tmp_path / "again" / "4_HierarchicalTokenPooling" / "config.json"
     where = next((tmp_path / "again").glob("*_HierarchicalTokenPooling/config.json"))
     for content, message in (
         ({"pool_factor": 0.5}, "factor: expected a number of at least 1, found 0.5"),

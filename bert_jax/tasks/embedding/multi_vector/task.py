@@ -151,8 +151,8 @@ def _settings(recipe: Recipe, of_model: TextSettings) -> TextSettings:
     markers = dict(settings.markers) | prefixes
     pooling = settings.pooling if data.pool_factor is None else TokenPooling(data.pool_factor)
     settings = dataclasses.replace(
-        settings, pooling=pooling, query_length=length, document_length=data.max_seq_length, expansion=expansion,
-        skipped_words=words, markers=tuple(markers.items()),
+        settings, query_length=length, document_length=data.max_seq_length, expansion=expansion, skipped_words=words,
+        markers=tuple(markers.items()), pooling=pooling,
     )  # fmt: skip
     return dataclasses.replace(
         of_model, multi_vector=settings, prompts=tuple((dict(of_model.prompts) | prefixes).items()),
