@@ -34,6 +34,7 @@ from bert_jax.recipes.data_sets import naming_set, own_value, recipes_of_sets
 from bert_jax.recipes.keys import SETS, compares_rows
 from bert_jax.sharding import split_rows
 
+_PROMPTS = ("query_prefix", "document_prefix")  # keys of `data` that set prompts of the finished model
 _ROWS = "rows"  # weight of a set in `TaskOfSets.weights`: its rows that are not padding
 
 
@@ -182,18 +183,27 @@ def build_on_sets(recipe: Recipe, build_set: Callable[[Recipe], Job]) -> Job:
         for name, job in jobs.items()
     ]  # fmt: skip
     first = next(iter(jobs.values()))
-    longest = max(jobs, key=lambda name: of_sets[name].data.max_seq_length)
+    recorded = _recorded_set({name: of_set.data for name, of_set in of_sets.items()})
     return dataclasses.replace(
         first,
         task=TaskOfSets(tuple(tasks)),
         train_source=source,
         eval_source=None,
         num_steps=num_steps,
-        save=jobs[longest].save,
+        save=jobs[recorded].save,
         data=functools.partial(_fingerprints, jobs),
         notes=(*_common_notes(jobs), *_shares(jobs, source, num_steps)),
         more_evaluations=_evaluations(jobs),
     )
+
+
+def _recorded_set(data: Mapping[str, Any]) -> str:
+    """Return the set whose columns, prompts and `max_seq_length` the files of the finished model record.
+
+    It is the longest of those that set a prompt, or else of all.
+    """
+    prompted = [name for name, keys in data.items() if any(keys.get(key) is not None for key in _PROMPTS)]
+    return max(prompted or data, key=lambda name: data[name].max_seq_length)
 
 
 def stages_of_sets(job: Job, recipe: Recipe) -> tuple[Stage, ...]:

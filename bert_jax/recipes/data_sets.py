@@ -9,21 +9,21 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.base import Key, Recipe
-from bert_jax.recipes.keys import KEYS, SETS, TASK_RECIPES, synonyms
+from bert_jax.recipes.keys import KEYS, SETS, synonyms
 
 SAMPLINGS = ("proportional", "temperature", "weights", "round_robin")
 BATCH_KINDS = ("one_set", "mixed")
 # Keys of the section `data` of a task that can train on several data sets in one run.
 SET_KEYS = {
-    SETS: Key({}, "several data sets in one run: name -> keys of `data` of this set, which otherwise has those of the "
-              "recipe, and weight, loss_weight (docs/sentence_embeddings.md); {} = one set", per_set=False),
-    "data.sampling": Key("proportional", "share of each of data.sets: proportional = to its rows, temperature = to "
-                         "rows ** (1 / sampling_temperature), weights = to its weight, round_robin = equal",
-                         SAMPLINGS, per_set=False,
+    SETS: Key({}, "several data sets in one run: name -> its own keys of data, and weight, loss_weight "
+              "(docs/sentence_embeddings.md); {} = one set", per_set=False),
+    "data.sampling": Key("proportional", "share of each set: proportional to its rows, or to them by temperature, or "
+                         "to its weight; round_robin = equal", SAMPLINGS, per_set=False,
                          synonyms="multi_dataset_batch_sampler dataset_sampling sampling_strategy"),
-    "data.sampling_temperature": Key(1.0, "sampling=temperature: T in rows ** (1 / T)", above=0, per_set=False),
-    "data.batches": Key("one_set", "one_set = all rows of a batch are of one set, mixed = each batch has rows of "
-                        "every set in fixed shares", BATCH_KINDS, per_set=False),
+    "data.sampling_temperature": Key(1.0, "sampling=temperature: T, where a set's share is in proportion to "
+                                     "rows ** (1 / T)", above=0, per_set=False),
+    "data.batches": Key("one_set", "several data sets: one_set = all rows of a batch are of one, mixed = each batch "
+                        "has rows of all in fixed shares", BATCH_KINDS, per_set=False),
 }  # fmt: skip
 # Keys of a set besides those of `data`.
 OWN_KEYS = {
@@ -83,10 +83,10 @@ def check_each_set(recipe: ConfigDict, *checks: Callable[[ConfigDict], None]) ->
     Raises:
         InputError: a name, a key or a value does not fit; or a key of several sets is set where there are none.
     """
-    _check_sets(recipe)
     if not recipe.data.sets:
         for check in checks:
             check(recipe)
+    _check_sets(recipe)
     for name, of_set in recipes_of_sets(recipe).items():
         _check_own_values(recipe, name)
         with naming_set(recipe, name):
@@ -106,9 +106,9 @@ def _check_sets(recipe: ConfigDict) -> None:
         if data[name] and data.sets and all(name in each for each in data.sets.values()):
             raise InputError(f"config.data.{name}: expected none, as each of {SETS} has its own, found {data[name]}")
     for name in ("sampling", "sampling_temperature", "batches"):
-        declared = KEYS[recipe.task][f"data.{name}"]
-        if not data.sets and data[name] != declared.default:
-            raise InputError(f"config.data.{name}: expected {declared.default!r} without {SETS}, found {data[name]!r}")
+        default = SET_KEYS[f"data.{name}"].default
+        if not data.sets and data[name] != default:
+            raise InputError(f"config.data.{name}: expected {default!r} without {SETS}, found {data[name]!r}")
     if data.sampling != "temperature" and data.sampling_temperature != 1:
         expected = f"1.0 with sampling {data.sampling!r}"
         raise InputError(f"config.data.sampling_temperature: expected {expected}, found {data.sampling_temperature}")
@@ -137,11 +137,9 @@ def recipes_of_sets(recipe: Recipe) -> dict[str, Any]:
 
 def _recipe_of_set(recipe: Any, name: str) -> Any:
     of_set = recipe.copy_and_resolve_references()
-    defaults, changed = TASK_RECIPES[recipe.task].keys, recipe.data.sets[name]
     with of_set.data.unlocked(), of_set.data.ignore_type():
-        for key in SET_KEYS:
-            of_set.data[key.removeprefix("data.")] = defaults[key].default
-        for key, value in changed.items():
+        of_set.data.sets = {}
+        for key, value in recipe.data.sets[name].items():
             if key not in OWN_KEYS:
                 of_set.data[key] = value
     return of_set

@@ -36,7 +36,7 @@ def report(kind, place, run, failed=0):
 
 
 def test_one_kill_on_a_disk(tmp_path, whole):
-    kill_on_a_disk("several data sets", 1, tmp_path, whole)
+    kill_on_a_disk("relation extraction", 1, tmp_path, whole)
 
 
 @pytest.mark.slow

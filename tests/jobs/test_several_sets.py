@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from set_tables import recipe, sets, write_tables
 
-from bert_jax import jobs, recipes
+from bert_jax import jobs, recipes, sharding
 from bert_jax.data.batches import sub_batches
 from bert_jax.errors import InputError
 from bert_jax.jobs.several_sets import SetTask, TaskOfSets
 from bert_jax.recipes.data_sets import recipes_of_sets
 from bert_jax.training import steps, train
+from bert_jax.training.feed import device_batch
 from bert_jax.training.metrics import read_metrics
+from bert_jax.training.monitoring import Throughput, Timer
 from bert_jax.training.step import _gradients
 
 
@@ -177,6 +179,23 @@ def check_resuming(place, workdir, c):
         train(c, workdir, progress=False)
 
 
+def test_a_mixed_batch_reaches_the_devices_in_parts(place):
+    source, parts = job(place, **{"data.batches": "mixed"}).train_source, []
+
+    def rows(of):
+        parts.append(of)
+        return source.batch(0, of)
+
+    mesh = sharding.make_mesh()
+    batch = device_batch(rows, 8, jax.sharding.NamedSharding(mesh, sharding.batch_spec()))
+    assert_same(batch, source.batch(0))
+    throughput = Throughput(Timer(), mesh)
+    throughput.add(None, batch)
+    assert parts == [slice(0, 8)] and throughput.close()["tokens_seen"] == (6 * 3 + 2 * 2) * 16
+    halves = [source.batch(0, slice(start, start + 4)) for start in (0, 4)]
+    assert_same({name: np.concatenate([half[name] for half in halves]) for name in batch}, source.batch(0))
+
+
 @pytest.mark.parametrize(("changes", "message"), [
     ({"data.sets": {"nli": {"train": "none.jsonl"}}}, r"none.jsonl"),
     ({"data.sets": {"a": {"dev": ""}}}, r"config.data.sets.a.train: expected a file"),
@@ -232,7 +251,7 @@ def test_the_command_line_and_config_json_set_keys_of_sets(place, tmp_path):
         recipes.load_recipe("classification", ["data.sets.nli.train=x"])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("batches", ["one_set", "mixed"])
 @pytest.mark.parametrize(("task", "of_a", "of_b"), [
     ("sentence_embedding", {}, {"loss": "cosent", "label_column": "score"}),

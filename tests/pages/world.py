@@ -166,6 +166,14 @@ def _tables(folder: Path) -> None:
     for name, separator in (("pairs.csv", ","), ("pairs.tsv", "\t")):
         lines = [("a", "b"), *itertools.pairwise(TEXTS)]
         (folder / name).write_text("".join(separator.join(line) + "\n" for line in lines))
+    (glue / "embedding_data").mkdir()
+    for name in ("sts", "sts_dev"):
+        split = "train" if name == "sts" else "dev"
+        (glue / f"embedding_data/{name}.tsv").write_text((glue / f"STS-B/{split}.tsv").read_text())
+    triples = zip(TEXTS * 3, TEXTS[1:] * 4, TEXTS[2:] * 6, strict=False)
+    _json_lines(glue / "embedding_data/nli.jsonl", [{"anchor": a, "positive": b, "negative": c} for a, b, c in triples])
+    questions = [{"question": a, "answer": b} for a in TEXTS for b in TEXTS]
+    _json_lines(glue / "embedding_data/questions.jsonl", questions)
     mixed = [f"{a}, {b}" for a in TEXTS for b in TEXTS if a != b]
     rows = [{"query": text, "positive": mixed[i]} for i, text in enumerate(TEXTS * 2)]
     _json_lines(folder / "questions.jsonl", rows)

@@ -50,7 +50,8 @@ def test_a_task_that_is_named(models, tmp_path):
         open_jax_model(str(other), "other", None, "float32", 16)
 
 
-@pytest.mark.parametrize("include_prompt", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("include_prompt", [True, False])
 def test_the_prompt_of_a_request(models, tmp_path, include_prompt):
     """By any name, also in a model that does not pool the tokens of prompts."""
     source = from_pretrained(models["embedder"])
