@@ -96,4 +96,4 @@ class PromptedRows:
         skips = [skip, *[skip_other] * (len(text_columns(self.columns)) - 1)]
         if all(each == pooling_skip for each in skips):
             return groups
-        return dataclasses.replace(groups, pooling_skips=np.tile(np.int32(skips), (len(groups), 1)))
+        return dataclasses.replace(groups, pooling_skips=np.tile(np.array(skips, np.int32), (len(groups), 1)))
