@@ -278,7 +278,7 @@ def build(recipe: Recipe) -> Job:
         raise InputError("config.model.hidden_dropout_prob: expected dropout above 0 for loss 'simcse', found 0")
     texts = PromptedRows(rows, learned, reads_by_role(data), limit)
     first, other = texts.pooling_skips(tokenizer, settings, data.max_seq_length)
-    # Batches have a pooling mask where the config does not say it: data sets of one model may have prompts of their own.
+    # Batches have a pooling mask if the config does not say it: data sets of a run may have prompts of their own.
     same = first == other and not recipe.get(fine_tuning.OPEN_MODEL)
     config = config.replace(pooling_skip=first if same else 0)
     train = texts.encode(tokenizer, settings, data.max_seq_length, config.pooling_skip)
