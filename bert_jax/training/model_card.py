@@ -45,7 +45,7 @@ def write_model_card(
     use = TASK_RECIPES[recipe.task].use
     theirs = _pytorch(directory, model.config, use)
     library = theirs[0].split()[1].replace("_", "-") if theirs else "bert_jax"
-    dev = _last_part(recipe.data.get("dev") or "")
+    dev = _last_part(recipe.data.get("dev") or "") or ", ".join(recipe.data.get("sets") or ())
     lines = _front_matter(recipe, title, library, use.tag, evaluated, dev)
     lines += [f"# {title}", "", f"Trained by bert_jax {__version__} in {job.num_steps:,} steps.", ""]
     lines += ["## Use", "", *_code(["import bert_jax", "", *_call(use, job.tokenizer)])]
@@ -130,7 +130,8 @@ def _data(job: Job, data: Mapping[str, Any]) -> list[str]:
 def _settings(recipe: Recipe) -> dict[str, str]:
     """Return the keys that differ from the defaults of the task, with paths cut to their last part."""
     changed = (item for item in describe_keys(recipe) if item.value != item.default)
-    return {item.name: shown_value(_without_folders(item.value)) for item in changed}
+    shown = {item.name: item.value if item.name == "best_metric" else _without_folders(item.value) for item in changed}
+    return {name: shown_value(value) for name, value in shown.items()}
 
 
 def _without_folders(value: Any) -> Any:

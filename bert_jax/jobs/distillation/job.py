@@ -28,6 +28,7 @@ from bert_jax.jobs.distillation.teachers import (
 from bert_jax.jobs.synthetic_rows import only_shapes
 from bert_jax.modeling import Bert, Params
 from bert_jax.recipes import Recipe
+from bert_jax.recipes.data_sets import recipes_of_sets
 from bert_jax.storage import PathLike
 from bert_jax.tokenization import Tokenizer
 
@@ -187,8 +188,9 @@ def _check_inputs(recipe: Recipe, tokenizer: Any, teacher: Teacher) -> None:
             "sentence embeddings may have another vocabulary"
         )
     positions = teacher.model.config.max_position_embeddings
+    sections = [each.data for each in recipes_of_sets(recipe).values()] or [recipe.data]
     for name in _LENGTHS:
-        if (length := recipe.data.get(name, 0)) > positions:
+        if (length := max(data.get(name, 0) for data in sections)) > positions:
             raise InputError(
                 f"config.data.{name}: expected at most the teacher's {positions} positions "
                 f"(max_position_embeddings), found {length}"
