@@ -45,19 +45,25 @@ def separate_retrieval_sets(recipe: Recipe) -> tuple[Any, RetrievalDev | None]:
     if len(tables) > 1:
         raise InputError(f"config.data.dev: expected one table, and directories of retrieval sets, found {data.dev!r}")
     if not directories:
-        return recipe, None
+        without = not specs and not data.validation_split  # such as in a plan, or for examples to prune by
+        return (_with(recipe, "", _of_tables(data)) if without and data.metrics else recipe), None
     named = {spec.rstrip("/").rpartition("/")[2]: spec for spec in directories}
     if len(named) < len(directories):
         raise InputError(f"config.data.dev: expected directories of different names, found {', '.join(directories)}")
     of_search = tuple(name for name in data.metrics if "@" in name)
-    others = tuple(name for name in data.metrics if "@" not in name)
+    others = _of_tables(data)
     if others and not tables:
         expected = "metrics of search, such as ndcg@10, as data.dev has no table"
         raise InputError(f"config.data.metrics: expected {expected}, found {others[0]!r}")
-    separated = recipe.copy_and_resolve_references()
-    with separated.unlocked():
-        separated.data.dev, separated.data.metrics = "".join(tables), others
-    return separated, RetrievalDev(named, of_search)
+    return _with(recipe, "".join(tables), others), RetrievalDev(named, of_search)
+
+
+def _with(recipe: Recipe, dev: str, metrics: tuple[str, ...]) -> Any:
+    """Return a copy of a recipe with other evaluation data and metrics."""
+    changed = recipe.copy_and_resolve_references()
+    with changed.unlocked():
+        changed.data.dev, changed.data.metrics = dev, metrics
+    return changed
 
 
 def comma_separated(paths: Any) -> list[str]:
@@ -65,6 +71,11 @@ def comma_separated(paths: Any) -> list[str]:
     if not isinstance(paths, str) or "," not in paths or storage.Path(paths).exists():
         return [paths] if paths else []
     return [part.strip() for part in paths.split(",") if part.strip()]
+
+
+def _of_tables(data: Any) -> tuple[str, ...]:
+    """Return the metrics that are not of search."""
+    return tuple(name for name in data.metrics if "@" not in name)
 
 
 def _is_directory(spec: Any) -> bool:

@@ -28,7 +28,7 @@ TASK = TaskEntry(
     verbs=(
         f"{__name__}.verb",
         f"{__name__}.search.verb",
-        f"{__name__}.search.reranking_verb",
+        f"{__name__}.reranking_verb",
         f"{__name__}.mine",
         f"{__name__}.distill_static",
     ),

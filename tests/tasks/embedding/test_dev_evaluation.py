@@ -152,6 +152,13 @@ def test_a_table_and_retrieval_sets_evaluate_together(root, tmp_path):
     )
 
 
+def test_metrics_of_search_need_no_data_where_nothing_is_evaluated(root):
+    """As in a plan, which reads no evaluation data."""
+    changes = {"data.dev": "", "data.metrics": ("ndcg@10", "mrr")}
+    job = jobs.build(recipes.resolve(small_recipe("sentence_embedding", root, **changes)))
+    assert job.evaluations == () and job.task.metrics == ("mrr",) and NOT_EVALUATED in job.notes
+
+
 def test_what_does_not_fit_is_said(root, tmp_path):
     pairs, one = root / "pairs.jsonl", root / "one"
     write_set(tmp_path / "one", 20, 2)

@@ -64,7 +64,8 @@ def test_what_does_not_fit(data, tmp_path, rows):
     for row, message in (
         ({"query": "a", "positive": "b"}, "line 1: expected a text or a list of texts in 'negative', found None"),
         ({"positive": "b", "negative": "c"}, "line 1: expected a text in 'query', found None"),
-        ({"query": "a", "positive": ["b", 3], "negative": "c"}, r"line 1: .*positive\[1\]"),
+        ({"query": "a", "positive": ["b", 3], "negative": "c"}, "line 1: expected a text or a list of texts in 'pos"),
+        ({"query": "a", "positive": ["b", " "], "negative": "c"}, r"line 1: .*positive\[1\]"),
         (
             {"query": "a", "positive": [], "negative": "c"},
             "expected rows with relevant and other documents, found none",

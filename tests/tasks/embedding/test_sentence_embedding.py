@@ -497,7 +497,9 @@ def test_refused_by_evaluate_and_predict(place, tuned, tmp_path):
         SentenceEmbeddingEvaluator(place / "encoder")
     with pytest.raises(InputError, match=r"line 1: expected a number as label, found '.*'"):
         evaluation.evaluate(tuned[1], dev, Columns("a", "b", "negative"))
-    with pytest.raises(InputError, match="'accuracy' is not a metric of pairs with labels"):
+    with pytest.raises(InputError, match="'mrr' is not a metric of pairs with labels"):
+        evaluation.evaluate(tuned[1], dev, PAIRS, metric_names=("mrr",))
+    with pytest.raises(InputError, match="expected labels of 0 and 1 for metrics with a threshold, found 5"):
         evaluation.evaluate(tuned[1], dev, PAIRS, metric_names=("accuracy",))
     with pytest.raises(InputError, match=r"expected a file named \.jsonl or \.tsv"):
         evaluation.predict(tuned[1], dev, tmp_path / "out.txt", PAIRS)

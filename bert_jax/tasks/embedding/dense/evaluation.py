@@ -16,7 +16,8 @@ from bert_jax.inference.scoring import short
 from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.modeling import Bert
 from bert_jax.reports import page, values
-from bert_jax.tasks.embedding.dense.task import HEAD, SentenceEmbeddingTask, choose_embedding_metrics
+from bert_jax.tasks.embedding.dense.metrics import choose_embedding_metrics
+from bert_jax.tasks.embedding.dense.task import HEAD, SentenceEmbeddingTask
 from bert_jax.tasks.embedding.prompts import PromptedRows
 from bert_jax.tasks.embedding.text_pairs import encode_pairs, read_pairs, stream_pairs
 
@@ -79,7 +80,8 @@ class SentenceEmbeddingEvaluator(Evaluator):
         negative.
         """
         if self._negative_column:
-            return self._evaluate_triplets(data, columns, metric_names, invalid)
+            triplets = dataclasses.replace(columns, label="", more=(self._negative_column,))
+            return self._evaluate_triplets(data, triplets, metric_names, invalid)
         task = dataclasses.replace(self.task, metrics=choose_embedding_metrics(metric_names, labelled=True))
         pairs = read_pairs(data, columns, bad=invalid)
         rows = self._encode(pairs, columns)
@@ -101,7 +103,6 @@ class SentenceEmbeddingEvaluator(Evaluator):
     def _evaluate_triplets(
         self, data: Any, columns: Columns, metric_names: Sequence[str], invalid: InvalidRows
     ) -> Evaluated:
-        columns = dataclasses.replace(columns, label="", more=(self._negative_column,))
         names = choose_embedding_metrics(metric_names or ("triplet_accuracy",), labelled=False, negatives=True)
         rows = self._encode(read_pairs(data, columns, bad=invalid), columns)
         batches, predictions = self.predictor.batches(rows)

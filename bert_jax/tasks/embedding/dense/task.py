@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax.data.batches import POOLING_MASK, TEXT_INPUTS, Batch
 from bert_jax.data.finetuning.columns import Columns
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError
 from bert_jax.inference.similarity import pair_similarities
 from bert_jax.jobs import fine_tuning, setup
 from bert_jax.jobs.base import Job, Metrics
@@ -23,8 +23,7 @@ from bert_jax.jobs.retrieval_dev import separate_retrieval_sets
 from bert_jax.jobs.synthetic_rows import table_rows
 from bert_jax.jobs.teaching import with_teacher_outputs
 from bert_jax.jobs.training_metadata import TrainingMetadata
-from bert_jax.metrics import default_metrics, measure, metrics_of
-from bert_jax.metrics.retrieval import retrieval_ranks
+from bert_jax.metrics import measure
 from bert_jax.modeling import Bert
 from bert_jax.recipes import Recipe
 from bert_jax.recipes.keys import compares_rows
@@ -39,6 +38,7 @@ from bert_jax.tasks.embedding.dense.columns import (
 from bert_jax.tasks.embedding.dense.guide import GUIDE, with_guide
 from bert_jax.tasks.embedding.dense.losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
 from bert_jax.tasks.embedding.dense.matryoshka import matryoshka_cuts
+from bert_jax.tasks.embedding.dense.metrics import choose_embedding_metrics, embedding_scores
 from bert_jax.tasks.embedding.dense.ranked_documents import build_ranked, synthetic_ranked_rows
 from bert_jax.tasks.embedding.dense.recipe import EMBEDDING_LOSSES
 from bert_jax.tasks.embedding.dense.text_settings import reads_by_role, training_text_settings
@@ -197,16 +197,7 @@ class SentenceEmbeddingTask:
         """Return the chosen metrics of embeddings `[n, T, D]`."""
         if labels is not None and self.has_classes:
             return measure("ranks", self.metrics, class_batches.class_ranks(embeddings[:, 0], labels, self.similarity))
-        if labels is not None:
-            alike = pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, 1])
-            return measure("similarities", self.metrics, labels, alike)
-        ranks = retrieval_ranks(embeddings[:, 0], embeddings[:, 1:], self.similarity)
-        scores = measure("ranks", self.metrics, ranks)
-        if embeddings.shape[1] > 2:
-            texts = range(1, embeddings.shape[1])
-            alike = [pair_similarities(self.similarity, embeddings[:, 0], embeddings[:, text]) for text in texts]
-            scores |= measure("triplets", self.metrics, alike[0], np.stack(alike[1:], axis=1))
-        return {name: scores[name] for name in self.metrics}
+        return embedding_scores(embeddings, labels, self.similarity, self.metrics)
 
     def alike(self, embeddings: np.ndarray) -> np.ndarray:
         """Return the similarity of the first two vectors of each row `[n, T, D]`, float64 `[n]`."""
@@ -230,27 +221,6 @@ class SentenceEmbeddingTask:
         masks = inputs["attention_mask"], inputs.get(POOLING_MASK)
         earlier = [self.model.embed_hidden_state(params, states[layer], *masks) for layer in layers]
         return jnp.stack([embeddings, *earlier], axis=1).reshape(rows, texts, 1 + len(layers), -1)
-
-
-def choose_embedding_metrics(names: Sequence[str], labelled: bool, negatives: bool = False) -> tuple[str, ...]:
-    """Return the metrics to report: `names`, or the default ones.
-
-    Args:
-        names: the requested metrics.
-        labelled: whether the rows have labels.
-        negatives: whether the rows have negatives.
-
-    Raises:
-        InputError: a metric does not apply.
-    """
-    kind = "similarities" if labelled else "ranks"
-    fitting = metrics_of(kind) | (metrics_of("triplets") if negatives and not labelled else {})
-    for name in names:
-        if name not in fitting:
-            rows = "with" if labelled else "with negatives, without" if negatives else "without"
-            raise InputError(f"data.metrics: {name!r} is not a metric of pairs {rows} labels"
-                             f"{did_you_mean(name, fitting)}")  # fmt: skip
-    return tuple(names) or default_metrics(kind)
 
 
 def build(recipe: Recipe) -> Job:

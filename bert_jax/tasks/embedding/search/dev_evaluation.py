@@ -240,7 +240,8 @@ class SearchSets:
         if self.head == "sparse_embedding":
             from bert_jax.tasks.embedding.sparse.embedder import as_csr
 
-            return comparable(self.settings.similarity, as_csr(*zip(*vectors, strict=True), self.width))
+            dimensions, weights = zip(*vectors, strict=True)
+            return comparable(self.settings.similarity, as_csr(dimensions, weights, self.width))
         stacked = np.stack(vectors) if self.head == "sentence_embedding" else list(vectors)
         return comparable(self.settings.similarity, stacked)
 
@@ -288,7 +289,8 @@ def _keys(scores: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(finite).view(np.uint32)
     sign = np.uint32(1 << 31)
     ascending = np.where(bits & sign, ~bits, bits | sign)
-    return (~ascending).astype(np.uint64) << np.uint64(32) | numbers
+    keys: np.ndarray = (~ascending).astype(np.uint64) << np.uint64(32) | numbers
+    return keys
 
 
 def search_prompt(settings: TextSettings, head: str, role: str) -> str:

@@ -43,15 +43,22 @@ def read_reranking_set(path: storage.PathLike) -> list[RerankingRow]:
 
 def _row(row: tuple[int, str, dict[str, Any]]) -> RerankingRow:
     _, where, values = row
-    query, positive, negative = (values.get(name) for name in ("query", "positive", "negative"))
-    sides = {"query": [query], **{name: [side] if isinstance(side, str) else side
-                                  for name, side in (("positive", positive), ("negative", negative))}}  # fmt: skip
-    for name, texts in sides.items():
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            expected = "a text" if name == "query" else "a text or a list of texts"
-            raise InvalidRow(f"{where}: expected {expected} in {name!r}, found {values.get(name)!r:.80}", "no texts")
-        check_texts(where, {f"{name}[{i}]": text for i, text in enumerate(texts)})
-    return RerankingRow(sides["query"][0], tuple(sides["positive"]), tuple(sides["negative"]))
+    query = values.get("query")
+    if not isinstance(query, str):
+        raise InvalidRow(f"{where}: expected a text in 'query', found {query!r:.80}", "no query")
+    check_texts(where, {"query": query})
+    positive, negative = (_side(where, name, values.get(name)) for name in ("positive", "negative"))
+    return RerankingRow(query, positive, negative)
+
+
+def _side(where: str, name: str, value: Any) -> tuple[str, ...]:
+    """Return the texts of `positive` or `negative`: one, or those of a list."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        expected = f"a text or a list of texts in {name!r}"
+        raise InvalidRow(f"{where}: expected {expected}, found {value!r:.80}", "no texts")
+    check_texts(where, {f"{name}[{i}]": text for i, text in enumerate(texts)})
+    return tuple(texts)
 
 
 def evaluate_reranking(
