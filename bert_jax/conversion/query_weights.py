@@ -50,10 +50,10 @@ def read_query_settings(
     _check_same_tokenizer(module.folder, layout.transformer)
     about = module.folder / "tokenizer_config.json"
     limit = storage.read_json(about).get("model_max_length") if about.exists() else None
-    fits = isinstance(limit, int | float) and 1 <= limit < _LONGEST
+    longest = int(limit) if isinstance(limit, int | float) and 1 <= limit < _LONGEST else None
     return (
         config.replace(query_weights="frozen" if frozen else "trainable"),
-        dataclasses.replace(settings, query_length=int(limit) if fits else None, default_route=layout.default_route),
+        dataclasses.replace(settings, query_length=longest, default_route=layout.default_route),
     )
 
 

@@ -124,5 +124,5 @@ def special_tokens(backend: tokenizers.Tokenizer) -> dict[str, str]:
         role: next((name for name in names if backend.token_to_id(name) is not None), "")
         for role, names in _NAMES.items()
     }
-    first = special["pad"] or special["unk"] or backend.id_to_token(0)
+    first: str = special["pad"] or special["unk"] or backend.id_to_token(0) or ""
     return {role: name or first for role, name in special.items() if name or role in ("pad", "cls", "sep")}

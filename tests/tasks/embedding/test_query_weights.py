@@ -1,6 +1,7 @@
 """Sparse embeddings whose queries need no encoder, against a Router with a SparseStaticEmbedding."""
 
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -151,7 +152,7 @@ def weights_of(path):
     return np.asarray(load_pretrained(path).params["query_weights"]["weight"])
 
 
-@pytest.mark.parametrize("kind", ["frozen", "trainable"])
+@pytest.mark.parametrize("kind", [pytest.param("frozen", marks=pytest.mark.slow), "trainable"])
 def test_training_from_frequencies(library, recipe, tmp_path, kind):
     c = recipe.copy_and_resolve_references()
     c.data.query_weights = kind
@@ -167,6 +168,7 @@ def test_training_from_frequencies(library, recipe, tmp_path, kind):
     assert model.settings.query_length == theirs[0].sub_modules["query"][0].max_seq_length == 16
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_the_loss_and_its_gradient_are_those_of_sentence_transformers(library, masked_lm, tmp_path):
     import torch
@@ -219,3 +221,11 @@ def test_weights_count_a_token_once(masked_lm):
     tokenizer = load_tokenizer(masked_lm)
     idf = inverse_document_frequencies([[7, 7], [7, 9], [7, 9]], tokenizer, tokenizer.vocab_size)
     np.testing.assert_allclose(idf[[7, 9]], np.log1p([0.5 / 2.5, 1.5 / 1.5]), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_one_and_eight_devices_have_the_same_loss(on_eight_devices):
+    loss, reads, others, apart = on_eight_devices(Path(__file__).parent / "query_weight_meshes.py")
+    assert reads > 0
+    np.testing.assert_allclose(others, loss, rtol=1e-5)
+    assert max(apart) < 1e-3

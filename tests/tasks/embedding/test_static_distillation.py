@@ -16,6 +16,7 @@ def encoder(tmp_path_factory, write_small):
     return write_small(tmp_path_factory.mktemp("encoder") / "model", "masked_lm", initializer_range=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 @pytest.mark.parametrize(("dims", "sif"), [(8, 1e-4), (0, 0.0)])
 def test_the_vectors_are_those_of_model2vec(encoder, dims, sif):

@@ -83,7 +83,8 @@ def zipf_weights(count: int, sif: float) -> np.ndarray:
     if not sif:
         return np.ones(count)
     share = 1 / np.arange(2, count + 2)
-    return sif / (sif + share / share.sum())
+    weights: np.ndarray = sif / (sif + share / share.sum())
+    return weights
 
 
 def _own_tokens(tokenizer: Any, remove: str, path: storage.PathLike) -> tuple[tokenizers.Tokenizer, list[int]]:
@@ -159,5 +160,6 @@ def _principal_components(vectors: np.ndarray, dims: int) -> np.ndarray:
         raise InputError(f"dims: expected fewer than the {len(wide)} tokens of the vocabulary, found {dims}")
     wide -= wide.mean(axis=0)
     _, components = np.linalg.eigh(wide.T @ wide / (len(wide) - 1))
-    scores = wide @ components[:, ::-1][:, :dims]
-    return scores * np.sign(scores[np.abs(scores).argmax(axis=0), np.arange(dims)])
+    scores: np.ndarray = wide @ components[:, ::-1][:, :dims]
+    scores *= np.sign(scores[np.abs(scores).argmax(axis=0), np.arange(dims)])
+    return scores

@@ -9,11 +9,11 @@ KEYS = SEARCH_KEYS | PROMPT_KEYS | {
     "data.document_flops": Key(1e-4, "weight of the FLOPS regulariser of document vectors", least=0),
     "data.flops_warmup": Key(0.0, "fraction of the steps over which query_flops and document_flops rise "
                              "quadratically from 0", least=0),
-    "data.query_weights": Key("", "whether queries get their vectors from a table of weights of tokens, without the "
-                              "encoder, which is trainable or frozen; '' = as in the model of init_from",
-                              ("", "encoder", "trainable", "frozen"), synonyms="inference_free idf", per_set=False),
-    "data.query_idf": Key("", "first weights of this table: documents = inverse frequencies in those of data.train, "
-                          "or a JSON file that maps tokens to weights; '' = those of init_from, or 1", per_set=False),
+    "data.query_weights": Key("", "table of weights of tokens in place of the encoder for queries: trainable, frozen, "
+                              "or encoder = none; '' = as init_from", ("", "encoder", "trainable", "frozen"),
+                              synonyms="inference_free", per_set=False),
+    "data.query_idf": Key("", "first query weights: documents = inverse frequencies in those of data.train; or a JSON "
+                          "file of weights; '' = as init_from, or 1", per_set=False),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(
