@@ -284,6 +284,8 @@ IMPORTED_ELSEWHERE = {
     "sacrebleu",
     "mteb",
     "usearch",
+    "bm25s",
+    "pystemmer",
 }
 
 

@@ -96,14 +96,6 @@ def test_words(text, words):
     assert list(_words([text], "")) == [words]
 
 
-def test_bm25s_logs_nothing_here(caplog):
-    caplog.set_level("DEBUG", logger="root")
-    BM25Search().index(CORPUS)
-    import logging
-
-    assert logging.getLogger("bm25s").level == logging.NOTSET
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -13,6 +13,7 @@ from bert_jax.tasks.embedding.search.fusion import Candidates, Fusion, fuse
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'bert-jax[retrieval]'")
 
 from bert_jax.tasks.embedding.search.bm25 import BM25Search, BM25Settings
+from bert_jax.tasks.embedding.search.evaluation import evaluate_search
 from bert_jax.tasks.embedding.search.hybrid import HybridSearch
 
 WORDS = ["cat", "dog", "tree", "house", "bird", "red", "big", "young", "the", "a"]
@@ -249,6 +250,10 @@ def test_hybrid_search_is_evaluated(models, capsys, tmp_path):
     assert json.loads(out)["mrr@50"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
     status, out, _ = run(capsys, "evaluate-search", "bm25", "--data", tmp_path, "--json")
     assert status == 0 and 0 < json.loads(out)["recall@100"] < 1  # no text has a zebra
+    with pytest.raises(InputError, match="kind: expected none with searchers, which name the kind, found sparse"):
+        evaluate_search(models["dense"], tmp_path, searchers=["bm25", "dense"], kind="sparse")
+    with pytest.raises(InputError, match="fusion: expected searchers, found Fusion"):
+        evaluate_search(models["dense"], tmp_path, fusion=Fusion())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import logging
 import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -53,7 +52,7 @@ class _Corpus(NamedTuple):
 
     settings: BM25Settings
     index: Any
-    count: int
+    total: int
     files: IndexFiles | None = None
 
     def scores(self, words: Iterable[str]) -> np.ndarray:
@@ -65,7 +64,7 @@ class _Corpus(NamedTuple):
         except IndexError:
             if self.files is None:
                 raise
-            raise self.files.damaged(f"numbers of texts below {self.count:,}") from None
+            raise self.files.damaged(f"numbers of texts below {self.total:,}") from None
 
 
 class BM25Search:
@@ -103,7 +102,7 @@ class BM25Search:
             InputError: a text is no string, there is no text, or no text has a word.
         """
         self._corpus = self._indexed(corpus)
-        return self._corpus.count
+        return self._corpus.total
 
     def write_index(self, corpus: Iterable[str], directory: PathLike) -> int:
         """Write an index of a corpus for `open_index`; the folder `bm25s` in it opens with `bm25s.BM25.load`.
@@ -123,9 +122,9 @@ class BM25Search:
         with new_index(directory) as files:
             indexed = self._indexed(corpus, files.append_texts)
             indexed.index.save(str(files.directory / _FOLDER), show_progress=False)
-            about = {"texts": indexed.count, "word": _WORD} | dataclasses.asdict(indexed.settings)
+            about = {"texts": indexed.total, "word": _WORD} | dataclasses.asdict(indexed.settings)
             files.close(self.head, about | {"bm25s": _bm25s().__version__})
-        return indexed.count
+        return indexed.total
 
     def open_index(self, directory: PathLike) -> int:
         """Open an index on disk, mapped into memory, for later calls; it replaces an earlier corpus.
@@ -177,7 +176,7 @@ class BM25Search:
         kept = self._corpus if corpus is None else self._indexed(corpus)
         if kept is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
-        shape = (len(queries), min(top_k, kept.count))
+        shape = (len(queries), min(top_k, kept.total))
         scores, numbers = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
         for row, words in enumerate(_words(queries, kept.settings.stemmer)):
             # `retrieve` of bm25s breaks ties in an order that depends on what is installed.
@@ -202,10 +201,7 @@ class BM25Search:
 
 
 def _bm25s() -> Any:
-    """Return the module bm25s, which sets the level of its logger to DEBUG when it is imported."""
-    module = import_extra("bm25s", _EXTRA)
-    logging.getLogger("bm25s").setLevel(logging.NOTSET)
-    return module
+    return import_extra("bm25s", _EXTRA)
 
 
 def _check_stemmer(language: str) -> None:

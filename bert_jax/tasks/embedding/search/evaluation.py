@@ -107,6 +107,16 @@ def evaluate_search(
         InputError: the model, the data or an option does not fit, or the package is not installed.
     """
     names = check_search_metrics(metric_names)
+    hybrid = bool(searchers) or model is None
+    of_index = {"precision": precision, "rescore_precision": rescore_precision, "approximate": approximate}
+    of_index |= {} if chunking is None else {"chunking": chunking}
+    for name, value in ({"kind": kind} if hybrid else {"fusion": fusion, "bm25": bm25}).items():
+        if value is not None:
+            expected = "none with searchers, which name the kind" if hybrid else "searchers"
+            raise InputError(f"{name}: expected {expected}, found {value}")
+    for name, value in of_index.items():
+        if hybrid and value != _NO_INDEX.get(name):
+            raise InputError(f"{name}: expected none with searchers, found {value}")
     if run_file:
         storage.check_writable(run_file)
     if report:
@@ -116,13 +126,9 @@ def evaluate_search(
     dataset = read_retrieval_set(data, split)
     if run_file:
         _check_ids(run_file, itertools.chain(dataset.queries, (name for name, _ in dataset.documents())))
-    of_index = {"precision": precision, "rescore_precision": rescore_precision, "approximate": approximate}
-    of_index |= {} if chunking is None else {"chunking": chunking}
-    pipeline_options = {"dtype": dtype, "batch_size": batch_size, "batch_invariant": batch_invariant}
+    pipeline_options: dict[str, Any] = {"dtype": dtype, "batch_size": batch_size, "batch_invariant": batch_invariant}
     index = None
-    if searchers or model is None:
-        for name in (name for name, value in of_index.items() if value != _NO_INDEX.get(name)):
-            raise InputError(f"{name}: expected none with several searchers, found {of_index[name]}")
+    if hybrid:
         search: Any = HybridSearch.open(model, searchers, fusion=fusion, bm25=bm25, **pipeline_options)
     else:
         search = pipeline(f"{kind}-search" if kind else "search", model, **pipeline_options)

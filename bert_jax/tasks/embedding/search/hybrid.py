@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,30 +14,26 @@ from bert_jax.inference.base import as_texts, positive
 from bert_jax.inference.corpus_chunks import CORPUS_CHUNK, corpus_chunks
 from bert_jax.storage import PathLike
 from bert_jax.tasks.embedding.index_files import IndexFiles, new_index
-from bert_jax.tasks.embedding.search.bm25 import BM25Search, BM25Settings
+from bert_jax.tasks.embedding.search.bm25 import BM25Settings
 from bert_jax.tasks.embedding.search.corpus_search import CorpusSearch
 from bert_jax.tasks.embedding.search.fusion import Candidates, Fusion, check_weights, fuse
-from bert_jax.tasks.embedding.sparse.index import INVERTED_SIMILARITIES
+from bert_jax.tasks.embedding.search.searchers import (
+    CORPUS_PROMPT_OPTIONS,
+    SEARCH_OPTIONS,
+    SIZE_OPTIONS,
+    candidates_of,
+    has_option,
+    open_searchers,
+)
 
-# Name of a searcher -> the pipeline of a model for it, and the head of the model.
-_KINDS = {
-    "dense": ("search", "sentence_embedding"),
-    "sparse": ("sparse-search", "sparse_embedding"),
-    "multi-vector": ("multi-vector-search", "multi_vector"),
-}
-_BM25 = BM25Search.head
-SEARCHERS = (_BM25, *_KINDS)
 _FUSION = "fusion"  # the name of a later step, which no searcher may have
 _INDEX_KIND = "hybrid_search"
-_HEAD_OF_SIZE = {"truncate_dim": "sentence_embedding", "max_active_dims": "sparse_embedding"}
-_OPTIONS = ("prompt_name", "prompt", *_HEAD_OF_SIZE)
-_PROMPTS_OF_CORPUS = ("corpus_prompt_name", "corpus_prompt")
 
 
 class _Corpus(NamedTuple):
     """The corpus that later calls search: the searchers that have it, and its texts in memory or in files."""
 
-    count: int
+    total: int
     searchers: Mapping[str, Any]
     in_memory: Sequence[str] = ()
     files: IndexFiles | None = None
@@ -127,23 +122,8 @@ class HybridSearch:
         Raises:
             InputError: a searcher is not known, occurs twice, or does not fit its model.
         """
-        names = searcher_names(searchers)
-        kinds = [entry for entry in names.values() if entry in _KINDS]
-        if model is None and kinds:
-            raise InputError(f"searchers: expected a model for {kinds[0]}, found none")
-        if model is not None and not kinds:
-            names_only = ", ".join(searchers)
-            raise InputError(
-                f"model: expected none for the searchers {names_only} (on the command line, bm25 in its place), "
-                f"found {model}"
-            )
-        if bm25 is not None and _BM25 not in names:
-            raise InputError(f"settings of bm25: expected bm25 among the searchers, found {', '.join(searchers)}")
-        options = {"batch_size": batch_size, "device": device, "batch_invariant": batch_invariant}
-        opened = {
-            name: BM25Search(bm25) if entry == _BM25 else _embedding_search(entry, model, dtype, options)
-            for name, entry in names.items()
-        }
+        options: dict[str, Any] = {"batch_size": batch_size, "device": device, "batch_invariant": batch_invariant}
+        opened = open_searchers(model, searchers, bm25, dtype=dtype, **options)
         cross_encoder = pipeline("rerank", reranker, dtype, **options) if reranker else None
         return cls(opened, fusion, cross_encoder, rerank_top_k)
 
@@ -160,7 +140,7 @@ class HybridSearch:
         Raises:
             InputError: a text is no string, there is no text, or no searcher has an option.
         """
-        texts, chosen = [*_checked(corpus)], self._options(options, _OPTIONS)
+        texts, chosen = [*_checked(corpus)], self._options(options, SEARCH_OPTIONS)
         searchers = self._copies()
         for name, searcher in searchers.items():
             searcher.index(texts, **chosen[name])
@@ -264,7 +244,7 @@ class HybridSearch:
             InputError: as a call.
         """
         answers, kept = self._search(as_texts(queries), corpus, top_k, options)
-        shape = (len(answers), min(top_k, kept.count))
+        shape = (len(answers), min(top_k, kept.total))
         scores, numbers = np.full(shape, -np.inf), np.full(shape, -1, np.int64)
         for row, (best, _) in enumerate(answers):
             scores[row, : len(best.scores)], numbers[row, : len(best.numbers)] = best.scores, best.numbers
@@ -274,18 +254,18 @@ class HybridSearch:
         self, queries: list[str], corpus: Iterable[str] | None, top_k: int, options: dict[str, Any]
     ) -> tuple[list[_Answer], _Corpus]:
         positive("top_k", top_k)
-        chosen = self._options(options, (*_OPTIONS, *_PROMPTS_OF_CORPUS))
+        chosen = self._options(options, (*SEARCH_OPTIONS, *CORPUS_PROMPT_OPTIONS))
         texts = None if corpus is None else [*_checked(corpus)]
         kept = self._corpus if texts is None else _Corpus(len(texts), self.searchers, texts)
         if kept is None:
             raise InputError("search: expected a corpus, given here or to index(), found none")
-        for name in (*_PROMPTS_OF_CORPUS, *_HEAD_OF_SIZE):
+        for name in (*CORPUS_PROMPT_OPTIONS, *SIZE_OPTIONS):
             if texts is None and options.get(name) is not None:
                 raise InputError(f"{name}: expected none with an index, which has its own, found {options[name]!r}")
         several, last = len(self.searchers) > 1, self.rerank_top_k if self.reranker else top_k
         count = self.fusion.candidates if several else last
         of_searchers = {
-            name: _candidates(searcher, *searcher.nearest(queries, texts, count, **chosen[name]))
+            name: candidates_of(searcher, *searcher.nearest(queries, texts, count, **chosen[name]))
             for name, searcher in kept.searchers.items()
         }
         answers = []
@@ -319,34 +299,12 @@ class HybridSearch:
                 raise InputError(f"option {option!r} is not known{did_you_mean(option, known)}")
             if value in (None, False, "float32"):  # the defaults
                 continue
-            receivers = [name for name, searcher in self.searchers.items() if _has_option(searcher, option)]
+            receivers = [name for name, searcher in self.searchers.items() if has_option(searcher, option)]
             if not receivers:
                 raise InputError(f"{option}: expected a searcher with this option, found {', '.join(self.searchers)}")
             for name in receivers:
                 chosen[name][option] = value
         return chosen
-
-
-def searcher_names(searchers: Sequence[str]) -> dict[str, str]:
-    """Return name -> entry of the searchers that `HybridSearch.open` takes.
-
-    Raises:
-        InputError: an entry is neither known nor a directory, or two have the same name.
-    """
-    if isinstance(searchers, str):
-        raise InputError(f"searchers: expected a list of names, found {searchers!r}")
-    names: dict[str, str] = {}
-    for entry in searchers:
-        if entry not in SEARCHERS and not os.path.isdir(entry) and "/" not in entry:
-            expected = "names of searchers and model directories"
-            raise InputError(f"searchers: expected {expected}, found {entry!r}{did_you_mean(entry, SEARCHERS)}")
-        name = entry if entry in SEARCHERS else os.path.basename(os.path.abspath(entry))
-        if name in names:
-            raise InputError(f"searchers: expected different names, found {name} twice")
-        names[name] = entry
-    if not names:
-        raise InputError("searchers: expected at least one, found none")
-    return names
 
 
 def indexed_searchers(directory: PathLike) -> list[str]:
@@ -364,15 +322,6 @@ def indexed_searchers(directory: PathLike) -> list[str]:
     return names
 
 
-def _embedding_search(entry: str, model: PathLike | None, dtype: str, options: dict[str, Any]) -> Any:
-    """Return the search pipeline of a kind of `model`, or of the directory `entry`."""
-    task, head = _KINDS.get(entry, ("search", None))
-    opened = pipeline(task, entry if head is None else model, dtype, **options)
-    if head not in (None, opened.head):
-        raise InputError(f"{model}: {entry} needs a model with a {head} head, found a {opened.head} head")
-    return opened
-
-
 def _checked(corpus: Iterable[str]) -> Iterator[str]:
     for chunk in corpus_chunks(corpus):
         yield from chunk
@@ -382,26 +331,6 @@ def _texts_of(files: IndexFiles) -> Iterator[str]:
     """Yield the texts of an index."""
     for start in range(0, files.count, CORPUS_CHUNK):
         yield from files.texts(range(start, min(start + CORPUS_CHUNK, files.count)))
-
-
-def _has_option(searcher: Any, option: str) -> bool:
-    if option in _HEAD_OF_SIZE:
-        return bool(searcher.head == _HEAD_OF_SIZE[option])
-    if option in (*_OPTIONS, *_PROMPTS_OF_CORPUS):
-        return bool(searcher.head != _BM25)
-    return hasattr(searcher, "index_class") and option in searcher.index_class.options
-
-
-def _candidates(searcher: Any, scores: np.ndarray, numbers: np.ndarray) -> list[Candidates]:
-    """Return the candidates of each query, without texts that have no word or token of it."""
-    by_words = searcher.head == _BM25 or (
-        searcher.head == "sparse_embedding" and searcher.model.settings.similarity in INVERTED_SIMILARITIES
-    )
-    counts = (scores > 0).sum(axis=1) if by_words else [scores.shape[1]] * len(scores)  # a row's greatest come first
-    return [
-        Candidates(best[:count].tolist(), row[:count].tolist())
-        for row, best, count in zip(scores, numbers, counts, strict=True)
-    ]
 
 
 def _first(candidates: Candidates, count: int) -> Candidates:

@@ -74,7 +74,8 @@ def evaluation_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def open_hybrid_search(args: argparse.Namespace) -> "HybridSearch":
     """Return the searchers of the flags, without a corpus."""
-    from bert_jax.tasks.embedding.search.hybrid import SEARCHERS, HybridSearch
+    from bert_jax.tasks.embedding.search.hybrid import HybridSearch
+    from bert_jax.tasks.embedding.search.searchers import SEARCHERS
 
     model, searchers = model_of(args), args.searchers
     if searchers is None and model is not None and args.kind is None:
