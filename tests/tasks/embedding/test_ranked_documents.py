@@ -52,6 +52,7 @@ def loss_and_gradients(task, params, rows):
 
 
 @pytest.mark.oracle
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", TASKS)
 @pytest.mark.parametrize(
     ("name", "temperatures"),
@@ -109,6 +110,7 @@ def test_degenerate_lists_have_finite_gradients(name):
         assert np.isfinite(value) and np.isfinite(grads).all() and not grads[3:].any()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SCORE_LOSSES)
 @pytest.mark.parametrize("own", ["in_batch_negatives", "mse"])
 def test_the_term_of_a_teacher_is_added(name, own):
@@ -127,6 +129,19 @@ def test_the_term_of_a_teacher_is_added(name, own):
         value, _, metrics = loss(own, labels, teacher_term=term)
         assert value == pytest.approx(1.5 * of_teacher + weight * of_labels, rel=1e-5)
         assert metrics["soft_labels_loss"] == pytest.approx(of_teacher, rel=1e-5) and (len(metrics) > 1) == bool(weight)
+
+
+def test_micro_batches_sum_to_the_loss_of_the_batch():
+    labels = teachers().astype(np.float32)
+    labels[1:, 3] = MISSING
+    rows, params = batch(labels, 4) | {"teacher_scores": teachers(2).astype(np.float32)}, vectors().astype(np.float32)
+    task = given(RankedDocumentsTask, "margin_mse", teacher_term=TeacherTerm(ScoreLoss("mse"), 0.5, 1.0))
+    weights = task.weights(rows)
+    parts = [
+        task.loss(params[part], {name: value[part] for name, value in rows.items()}, None, weights)[0]
+        for part in (slice(0, 2), slice(2, None))
+    ]
+    assert float(sum(parts)) == pytest.approx(float(task.loss(params, rows, None, weights)[0]), rel=1e-5)
 
 
 @pytest.fixture(scope="module")

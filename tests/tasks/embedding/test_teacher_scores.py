@@ -52,6 +52,7 @@ def scores_of(job):
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("teacher", ["cross_encoder", "dense", "sparse"])
 def test_the_scores_are_those_of_the_teacher(place, tmp_path, teacher):
     found = scores_of(jobs.build(recipe(place, teacher=teacher, cache=tmp_path)))
@@ -97,6 +98,7 @@ def test_an_interrupted_cache_is_completed_and_a_complete_one_read(place, tmp_pa
         np.testing.assert_array_equal(again[query], scores)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", ["sentence_embedding", "sparse_embedding", "multi_vector"])
 def test_a_plan_computes_no_scores(place, tmp_path, task):
     c = recipe(place, task, cache=tmp_path / "cache")
@@ -119,6 +121,7 @@ def test_students_learn_the_scores(place, tmp_path, task, labels):
     assert from_pretrained(tmp_path / "run" / "model").missing == ()
 
 
+@pytest.mark.slow
 def test_a_student_of_layers_of_an_embedding_model(place, tmp_path, write_small):
     write_small(tmp_path / "teacher", "sentence_embedding", num_hidden_layers=4)
     keys = {"init_from": "", "distillation.student_layers": (1, 3)}

@@ -116,6 +116,7 @@ def theirs(name, logits, labels, weighting="", temperatures=(1.0, 1.0)):
 
 
 @pytest.mark.oracle
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "options"),
     [(name, {}) for name in RERANKING_LOSSES]
@@ -143,6 +144,7 @@ def test_the_losses_are_those_of_sentence_transformers(name, options):
     np.testing.assert_allclose(grads, wanted, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RERANKING_LOSSES)
 def test_degenerate_rows_have_finite_gradients(name):
     """Equal scores and labels, one passage, and padding alone."""
@@ -159,6 +161,7 @@ def test_a_long_row_has_finite_weights_of_positions():
     assert np.isfinite(loss) and np.isfinite(grads).all() and grads[0, -1] < 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RERANKING_LOSSES)
 def test_padded_rows_count_for_nothing(name):
     logits, labels = (values.astype(np.float32) for values in given())

@@ -70,6 +70,7 @@ def text_of(tokenizer, ids):
     return tokenizer.decode(ids, skip_special_tokens=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("loss", ["mse", "margin_mse", "kl_divergence"])
 def test_a_teacher_that_runs_and_its_cache_give_one_loss(place, tmp_path, loss):
     keys = {"distillation.score_loss": loss, "distillation.weights.labels": 0.5, "distillation.temperature": 2.0}
@@ -86,7 +87,8 @@ def test_a_teacher_that_runs_and_its_cache_give_one_loss(place, tmp_path, loss):
     assert found[0][0] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("teacher", ["teacher", "classes", "other_vocabulary"])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("teacher", ["classes", "teacher", "other_vocabulary"])
 def test_the_scores_are_the_logits_of_the_teacher(place, tmp_path, teacher):
     job = jobs.build(recipe(place, teacher, **{"distillation.cache": str(tmp_path)}))
     rerank, rows = pipeline("rerank", place / teacher), {}
@@ -105,6 +107,7 @@ def test_the_scores_are_the_logits_of_the_teacher(place, tmp_path, teacher):
     assert job.task.task.teacher_match == 0
 
 
+@pytest.mark.slow
 def test_padding_passages_have_no_part_in_terms_of_tokens(place):
     keys = {"distillation.weights.hidden_states": 1.0, "distillation.weights.relations": 1.0}
     job = jobs.build(recipe(place, **keys))
@@ -135,6 +138,7 @@ def test_a_student_of_layers_has_the_head_of_its_teacher(place, tmp_path):
     np.testing.assert_allclose(theirs.predict(pairs), reranker.predict(pairs), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_lists_without_labels_have_a_teacher(place, tmp_path):
     rows = [{"query": row["query"], "passages": row["passages"]} for row in lists()]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -73,8 +73,7 @@ def build_ranked(recipe: Recipe) -> Job:
         raise InputError(f"config.data.loss: expected one of {', '.join(SEARCH_LOSSES)} for lists of documents "
                          f"(passages_column), found {data.loss!r}")  # fmt: skip
     for key in KEYS.keys() - SEARCH_KEYS.keys() - {"data.pool_prompts"}:
-        section, _, name = key.partition(".")
-        value, default = recipe[section][name], KEYS[key].value
+        value, default = data[key.removeprefix("data.")], KEYS[key].value
         if value != default:
             raise InputError(f"config.{key}: expected {default!r} with passages_column, found {value!r}")
     return build_retrieval_job(recipe, _HEAD, _settings, _task)

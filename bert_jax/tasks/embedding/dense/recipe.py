@@ -108,10 +108,9 @@ KEYS = FINE_TUNING_KEYS | RETRIEVAL_DEV_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_
     "data.negative_columns": column((), "columns of several negative texts of a row, in place of negative_column"),
     "data.passages_column": column("", "in_batch_negatives, margin_mse, kl_divergence, mse: column of lists of "
                                    "documents, the positive first, in place of pair_column; empty = none"),
-    "data.label_column": label_column("", "column of the similarity of a pair (cosine, cosent, angle and evaluation), "
-                                      "of the margin (margin_mse), of 1 or 0 (contrastive losses), of the class "
-                                      "(batch_hard_triplet and other losses over classes) or, with passages_column, of "
-                                      "lists of a teacher's scores"),
+    "data.label_column": label_column("", "column of the similarity (cosine, cosent, angle, evaluation), margin "
+                                      "(margin_mse), 1 or 0 (contrastive), class (losses over classes) or, for "
+                                      "passages_column, list of scores"),
     "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('similarities')} or, without labels, "
                         f"{metric_names('ranks', 'triplets')}{SEARCH_METRICS_MEANING}; () = "
                         "spearman and pearson, retrieval_accuracy and mrr, and ndcg@10, mrr@10, map@100, recall@100"),
