@@ -7,7 +7,6 @@ from typing import Any
 from bert_jax.conversion.checkpoint import Model
 from bert_jax.conversion.slots import EMBEDDING_LAYER
 from bert_jax.conversion.weights import open_weights
-from bert_jax.errors import InputError
 from bert_jax.lazy import LazyRegistry
 
 # Head -> the function that reads its modules.
@@ -36,15 +35,15 @@ def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:
     layout, head = model.files.layout, model.head
     assert layout is not None
     if head == "sentence_embedding" and layout.classifies_embedding:
-        layout = layout.of_embedding()
+        from bert_jax.conversion.embedding_classifiers import embedding_layout
+
+        layout = embedding_layout(layout)
     if head != layout.head:
         return model._replace(settings=layout.settings.of_another_head())
     if layout.query_modules and head != "sparse_embedding":
-        found = ", ".join(module.kind for module in layout.query_modules)
-        raise InputError(
-            f"{layout.root}: expected the same modules for queries and documents in a Router of a {layout.model_type}, "
-            f"found {found} for queries; only a SparseEncoder may have others"
-        )
+        from bert_jax.conversion.routers import refuse_query_modules
+
+        refuse_query_modules(layout)
     config, settings, folders, query_module = _READERS[head](layout, model.config)
     for number, folder in folders.items():
         layer = stack.enter_context(open_weights(folder)).tensors

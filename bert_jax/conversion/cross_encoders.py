@@ -13,7 +13,7 @@ from bert_jax.conversion.sentence_transformers import EmbeddingSettings, module_
 from bert_jax.conversion.torch_activations import read_activation
 from bert_jax.errors import InputError
 from bert_jax.model_files import check_keys
-from bert_jax.model_files import sentence_transformers as tables
+from bert_jax.model_files import embedding_classifiers as tables
 
 
 def add_settings(model: Model, stack: contextlib.ExitStack) -> Model:

@@ -28,6 +28,14 @@ def with_classifier(names: Names) -> Names:
     )
 
 
+def embedding_layout(layout: ModuleLayout) -> ModuleLayout:
+    """Return the layout of the sentence embedding that a classifier reads."""
+    settings = dataclasses.replace(layout.settings, cross_encoder=False)
+    return layout._replace(
+        head="sentence_embedding", model_type="SentenceTransformer", modules=layout.modules[:-1], settings=settings
+    )
+
+
 def read_embedding_classifier(layout: ModuleLayout, config: BertConfig) -> EmbeddingSettings:
     """Read the modules of a classifier over sentence embeddings.
 
@@ -38,7 +46,7 @@ def read_embedding_classifier(layout: ModuleLayout, config: BertConfig) -> Embed
     last = layout.modules[-1]
     if last.kind != "Dense":
         raise InputError(f"{layout.root / 'modules.json'}: expected a Dense as last module, found {last.type!r}")
-    config, settings, folders = read_embedding(layout.of_embedding(), config)
+    config, settings, folders = read_embedding(embedding_layout(layout), config)
     _check_classifier(last, config)
     if settings.prompts and not settings.include_prompt:
         raise InputError(f"{layout.modules[1].folder / 'config.json'}: include_prompt: expected true in a classifier, "

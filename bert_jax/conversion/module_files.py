@@ -1,6 +1,5 @@
 """The modules of a sentence-transformers directory, and checks of their files."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -51,13 +50,6 @@ class ModuleLayout(NamedTuple):
     def classifies_embedding(self) -> bool:
         """Return whether the model is a classifier over sentence embeddings (`embedding_classifiers`)."""
         return self.head == "sequence_classification" and len(self.modules) > 1
-
-    def of_embedding(self) -> "ModuleLayout":
-        """Return the layout of the sentence embedding that a classifier reads."""
-        settings = dataclasses.replace(self.settings, cross_encoder=False)
-        return self._replace(
-            head="sentence_embedding", model_type="SentenceTransformer", modules=self.modules[:-1], settings=settings
-        )
 
     @property
     def transformer(self) -> storage.Path:

@@ -1,10 +1,10 @@
 """Read a Router of sentence-transformers: queries and documents go through different modules."""
 
 import ast
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from bert_jax import storage
-from bert_jax.conversion.module_files import EmbeddingModule, checked_object, optional_boolean
+from bert_jax.conversion.module_files import EmbeddingModule, ModuleLayout, checked_object, optional_boolean
 from bert_jax.errors import InputError, printable
 from bert_jax.model_files import check_keys
 from bert_jax.model_files import routed_encoders as tables
@@ -72,6 +72,15 @@ def split_routes(
     routes, behind = read_routes(modules[0]), modules[1:]
     queries = () if routes.query == routes.document else (*routes.query, *behind)
     return (*routes.document, *behind), queries, routes.default
+
+
+def refuse_query_modules(layout: ModuleLayout) -> NoReturn:
+    """Raise InputError for a model whose queries have modules of their own, which only a SparseEncoder may have."""
+    found = ", ".join(module.kind for module in layout.query_modules)
+    raise InputError(
+        f"{layout.root}: expected the same modules for queries and documents in a Router of a {layout.model_type}, "
+        f"found {found} for queries; only a SparseEncoder may have others"
+    )
 
 
 def _mapping(content: dict[str, Any], key: str, where: storage.Path) -> dict[str, Any]:

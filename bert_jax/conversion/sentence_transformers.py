@@ -114,7 +114,8 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
     check_keys(
         content, multi_vector_encoders.MULTI_VECTOR_CONFIG if late else tables.CONFIG_SENTENCE_TRANSFORMERS, where
     )
-    cross = head == "sequence_classification"
+    if activation := content.get("activation_fn") or "":
+        activation = torch_activations.read_activation(activation, where, "softmax")
     layout = ModuleLayout(root, head, model_type, modules, TextSettings(), queries, route)
     settings = TextSettings(
         **_prompts(content, where),
@@ -122,8 +123,8 @@ def read_layout(root: storage.Path) -> ModuleLayout | None:
         similarity=_similarity(content, *_SIMILARITIES.get(head, ("cosine", SIMILARITIES)), where),
         max_active_dims=optional_integer(content, "max_active_dims", where),
         truncate_dim=optional_integer(content, "truncate_dim", where),
-        cross_encoder=cross,
-        activation=_activation(content, where),
+        cross_encoder=head == "sequence_classification",
+        activation=activation,
     )
     return layout._replace(settings=settings)
 
@@ -238,12 +239,6 @@ def _of_transformer(folder: storage.Path, head: str) -> dict[str, Any]:
         raise InputError(f"{where}: default_task: expected the name of a task, found {task!r}")
     lowercase = optional_boolean(content, "do_lower_case", False, where)
     return {"max_length": limit, "task": task, "lowercase": lowercase}
-
-
-def _activation(content: dict[str, Any], where: storage.Path) -> str:
-    """Read the activation of a cross-encoder's logits; "" if the file names none."""
-    said = content.get("activation_fn")
-    return torch_activations.read_activation(said, where, "softmax") if said else ""
 
 
 def _prompts(content: dict[str, Any], where: storage.Path) -> dict[str, Any]:

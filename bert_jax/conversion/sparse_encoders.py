@@ -7,7 +7,7 @@ from bert_jax.config.values import SPLADE_POOLINGS
 from bert_jax.conversion.module_files import ModuleLayout, checked_object
 from bert_jax.conversion.sentence_transformers import EmbeddingSettings, module_kind
 from bert_jax.errors import InputError
-from bert_jax.model_files import sentence_transformers as tables
+from bert_jax.model_files import routed_encoders as tables
 
 # Values in the config.json of a SpladePooling -> the parts of our name of the pooling.
 _STRATEGIES = {"max": "splade_max", "sum": "splade_sum"}

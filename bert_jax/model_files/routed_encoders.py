@@ -1,7 +1,14 @@
-"""Keys of the files of a Router of sentence-transformers, and of modules that look up a weight or vector per token."""
+"""Keys of the files of a SpladePooling and a Router of sentence-transformers, and of modules that look up tokens."""
 
 from bert_jax.model_files.keys import harmless, honoured
 
+SPLADE_POOLING = (
+    honoured("pooling_strategy", "max (default) or sum"),
+    honoured("activation_function", "relu (default) or log1p_relu"),
+    harmless("embedding_dimension", "always the size of the vocabulary"),
+    harmless("word_embedding_dimension", "older name of embedding_dimension"),
+    harmless("chunk_size", "affects only memory"),
+)
 ROUTER = (
     honoured("types", "the class of each module, by its directory"),
     honoured("structure", "the modules of each route, in order; queries and documents must have one"),
@@ -39,6 +46,7 @@ HIERARCHICAL_TOKEN_POOLING = (
 
 # Titles of the tables in docs/model_files.md.
 FILES = {
+    "SPLADE_POOLING": "`config.json` of a SpladePooling (`1_SpladePooling`)",
     "ROUTER": "`router_config.json` of a Router, or its `config.json` in older versions",
     "ROUTER_PARAMETERS": "`parameters` in `router_config.json`",
     "SPARSE_STATIC_EMBEDDING": "`config.json` of a SparseStaticEmbedding",

@@ -62,13 +62,6 @@ POOLING = (
     honoured("embedding_dimension", "width of the token vectors; must agree with config.json"),
     honoured("word_embedding_dimension", "older name of embedding_dimension"),
 )  # fmt: skip
-SPLADE_POOLING = (
-    honoured("pooling_strategy", "max (default) or sum"),
-    honoured("activation_function", "relu (default) or log1p_relu"),
-    harmless("embedding_dimension", "always the size of the vocabulary"),
-    harmless("word_embedding_dimension", "older name of embedding_dimension"),
-    harmless("chunk_size", "affects only memory"),
-)
 DENSE = (
     honoured("in_features", "width of the input; must agree with the previous module"),
     honoured("out_features", "width of the output"),
@@ -98,12 +91,6 @@ CONFIG_SENTENCE_TRANSFORMERS = (
     harmless("keep_in_fp32_modules", "logits are always float32"),
     harmless("requirements", "versions that PyTorch needs"),
 )
-# The object `sentence_transformers` in the config.json of a cross-encoder.
-CROSS_ENCODER = (
-    honoured("activation_fn", "activation of the logits, a class of torch.nn"),
-    harmless("keep_in_fp32_modules", "logits are always float32"),
-    harmless("version", "version of the library that wrote the file"),
-)
 
 # Titles of the tables in docs/model_files.md.
 FILES = {
@@ -113,11 +100,9 @@ FILES = {
     "MODEL_ARGS": "`model_args` in `sentence_bert_config.json`",
     "TOKENIZER_ARGS": "`tokenizer_args` in `sentence_bert_config.json`",
     "POOLING": "`config.json` of a Pooling (`1_Pooling`)",
-    "SPLADE_POOLING": "`config.json` of a SpladePooling (`1_SpladePooling`)",
     "DENSE": "`config.json` of a Dense",
     "NORMALIZE": "`config.json` of a Normalize",
     "LAYER_NORM": "`config.json` of a LayerNorm",
     "DROPOUT": "`config.json` of a Dropout",
     "CONFIG_SENTENCE_TRANSFORMERS": "`config_sentence_transformers.json`",
-    "CROSS_ENCODER": "`sentence_transformers` in the `config.json` of a cross-encoder",
 }

@@ -102,7 +102,8 @@ def load_tokenizer(path: PathLike, lowercase: bool | None = None) -> Tokenizer:
     files = TokenizerFiles()
     if path.is_dir():
         files = read_files(path)
-        if files.model_type in ("model2vec", "static_embedding") or files.model_type is None:
+        has_modules = files.model_type is None and any((at / "modules.json").exists() for at in (path, path.parent))
+        if has_modules or files.model_type in ("model2vec", "static_embedding"):
             from bert_jax.tokenization import static_tokenizer
 
             if static_tokenizer.has_static_tokenizer(path, files.model_type):

@@ -25,11 +25,5 @@ TASK = TaskEntry(
     pipelines_of_head={"sparse_embedding": "sparse", "multi_vector": "multi-vector"},
     evaluators={"sentence_embedding": f"{__name__}.dense.evaluation.SentenceEmbeddingEvaluator"},
     examples={"sentence_embedding": f"{__name__}.dense.examples.examples_of_model"},
-    verbs=(
-        f"{__name__}.verb",
-        f"{__name__}.search.verb",
-        f"{__name__}.reranking_verb",
-        f"{__name__}.mine",
-        f"{__name__}.distill_static",
-    ),
+    verbs=tuple(f"{__name__}.{name}" for name in ("verb", "search.verb", "reranking_verb", "mine", "distill_static")),
 )
