@@ -145,7 +145,7 @@ def _loss_in_parts(
         return task.loss(params, batch, key, weights)
     split = jax.tree.map(lambda x: split_rows(x, each.parts), batch)
     keys = None if key is None else jax.random.split(key, each.parts)
-    part = jax.checkpoint(lambda arguments: task.loss(params, *arguments, weights), prevent_cse=False)
+    part = jax.checkpoint(lambda given: task.loss(params, given[0], given[1], weights), prevent_cse=False)
     losses, metrics = jax.lax.map(part, (split, keys))
     return losses.sum(), jax.tree.map(lambda x: x.sum(0), metrics)
 

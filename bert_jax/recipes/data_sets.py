@@ -43,11 +43,11 @@ def keys_of_sets(task: str) -> dict[str, Key]:
     return OWN_KEYS | {name: key for name, key in of_data.items() if key.per_set}
 
 
-def declared_key(task: str, name: str) -> Key | None:
-    """Return the definition of a dotted key of a recipe, such as `data.sets.nli.loss`; None for an unknown key."""
+def declared_key(task: str, name: str) -> Key:
+    """Return the definition of a dotted key of a recipe, such as `data.sets.nli.loss`."""
     if name.startswith(_PREFIX):
-        return keys_of_sets(task).get(name.rpartition(".")[2])
-    return KEYS[task].get(name)
+        return keys_of_sets(task)[name.rpartition(".")[2]]
+    return KEYS[task][name]
 
 
 def find_set_key(recipe: ConfigDict, name: str) -> tuple[ConfigDict, str]:

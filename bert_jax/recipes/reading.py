@@ -113,7 +113,8 @@ def _override(recipe: ConfigDict, override: str) -> None:
     if text.lower() in ("--help", "-h", "help", "?"):
         from bert_jax.recipes.data_sets import declared_key
 
-        (node, last), key = find_key(recipe, name), declared_key(recipe.task, name)
+        node, last = find_key(recipe, name)
+        key = declared_key(recipe.task, name)
         raise InputError(f"config.{name}: expected a value ({key.allowed()}), found {text!r}; its meaning: "
                          f"{key.meaning}; now {node[last]!r}")  # fmt: skip
     _set(recipe, name, _parse(recipe, name, text), repr(text))
