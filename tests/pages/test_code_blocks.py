@@ -239,9 +239,11 @@ def _run(block: Block, number: int, words: list[str], written: set[str]) -> None
 
 
 def _added(words: list[str]) -> list[str]:
-    """What is added to a command: of its verb, and of its recipe."""
+    """What is added to a command: of its verb, and of its recipe, but for keys that it sets."""
     recipe = words[words.index("--config") + 1].partition(":")[0] if "--config" in words else ""
-    return [*ADDED.get(words[0], []), *ADDED_TO_RECIPES.get(recipe, [])]
+    set_here = {word.partition("=")[0] for word in words}
+    of_recipe = [word for word in ADDED_TO_RECIPES.get(recipe, []) if word.partition("=")[0] not in set_here]
+    return [*ADDED.get(words[0], []), *of_recipe]
 
 
 def _written_by(words: list[str]) -> list[str]:
