@@ -119,6 +119,7 @@ def test_padding_passages_have_no_part_in_terms_of_tokens(place):
     assert found[0][1] == pytest.approx(found[1][1], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_student_of_layers_has_the_head_of_its_teacher(place, tmp_path):
     job = jobs.build(recipe(place, **{"distillation.student_layers": (1, 3)}))
     teacher = load_pretrained(place / "teacher", "sequence_classification").params
@@ -149,6 +150,7 @@ def test_lists_without_labels_have_a_teacher(place, tmp_path):
     assert metrics == {"soft_labels_loss": pytest.approx(loss)} and job.eval_source.num_batches
 
 
+@pytest.mark.slow
 def test_a_plan_has_the_shapes_of_the_job(place, tmp_path):
     c = recipe(place, **{"distillation.cache": str(tmp_path / "cache")})
     abstract = jobs.abstract_task(c)
