@@ -21,7 +21,8 @@ class EncoderConfig(Declared):
     hidden_size: int = setting(768, "width of the residual stream", least=1, shapes=True,
                                synonyms="d_model hidden_dim embed_dim dim")  # fmt: skip
     num_hidden_layers: int = setting(12, "number of layers, counting each use of tied parameters", least=0,
-                                     shapes=True, synonyms="num_layers n_layers n_layer depth")  # fmt: skip
+                                     shapes=True, recipe={"least": 1},
+                                     synonyms="num_layers n_layers n_layer depth")  # fmt: skip
     num_attention_heads: int = setting(12, "number of attention heads; must divide hidden_size", least=1, shapes=True,
                                        synonyms="num_heads n_heads n_head")  # fmt: skip
     head_dim: int | None = setting(

@@ -96,7 +96,7 @@ def test_two_names_of_one_size_agree_in_a_nomicbert():
 
 
 def test_the_message_names_the_key_of_the_file():
-    with pytest.raises(InputError, match=r"config\.json: n_layers must be a positive integer, found '6'"):
+    with pytest.raises(InputError, match=r"config\.json: n_layers must be a non-negative integer, found '6'"):
         BertConfig.from_hf(written("distilbert") | {"n_layers": "6"})
 
 
