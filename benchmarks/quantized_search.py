@@ -32,7 +32,7 @@ INDEXES: dict[str, tuple[dict[str, Any], tuple[int | None, ...]]] = {
 }
 
 
-def main(model: str, data: str, repeat: int, sizes: list[int | None]) -> None:
+def main(model: str, data: str, repeat: int, sizes: list[int | None], vectors: str = "") -> None:
     """Print a row for each index and multiplier.
 
     Args:
@@ -40,12 +40,19 @@ def main(model: str, data: str, repeat: int, sizes: list[int | None]) -> None:
         data: directory of a retrieval set.
         repeat: number of times that each document is indexed, with noise, to measure times with more documents.
         sizes: numbers of leading dimensions; None = all.
+        vectors: a .npz that keeps the vectors for a later run; "" = none.
     """
     search = bert_jax.pipeline("search", model)
     dataset = read_retrieval_set(data)
     ids, texts = zip(*dataset.documents(), strict=True)
-    documents = search._vectors(list(texts), search._prompt("document", None, None), None, "document")
-    queries = search._vectors(list(dataset.queries.values()), search._prompt("query", None, None), None, "query")
+    if not vectors or not Path(vectors).exists():
+        documents = search._vectors(list(texts), search._prompt("document", None, None), None, "document")
+        queries = search._vectors(list(dataset.queries.values()), search._prompt("query", None, None), None, "query")
+        if vectors:
+            np.savez(vectors, documents=documents, queries=queries)
+    else:
+        with np.load(vectors) as arrays:
+            documents, queries = arrays["documents"], arrays["queries"]
     rng = np.random.default_rng(0)
     noisy = [_unit(documents + rng.normal(size=documents.shape).astype("f4") * 0.05) for _ in range(repeat - 1)]
     every = np.concatenate([documents, *noisy])
@@ -98,5 +105,6 @@ if __name__ == "__main__":
     parser.add_argument("data", help="directory of a retrieval set")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="index each document N times, with noise")
     parser.add_argument("--dims", type=int, nargs="+", default=[], metavar="D", help="also keep D leading dimensions")
+    parser.add_argument("--vectors", default="", metavar="FILE", help="a .npz that keeps the vectors for a later run")
     arguments = parser.parse_args()
-    main(arguments.model, arguments.data, arguments.repeat, [None, *arguments.dims])
+    main(arguments.model, arguments.data, arguments.repeat, [None, *arguments.dims], arguments.vectors)

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from bert_jax.modeling.embedding_heads import MultiVectorHead
 from bert_jax.modeling.forward import merge_params
 from bert_jax.modeling.inputs import Inputs
 from bert_jax.modeling.registry import head_of
@@ -27,5 +28,6 @@ def embed_pooled(bert: ModelSpec, params: Params, pooled: jax.Array) -> jax.Arra
     inputs = Inputs(jnp.zeros((len(pooled), 1), jnp.int32))
     module = merge_params(bert, params)
     encoded = HeadInputs(bert.head, bert.config, bert.compute, module, inputs, pooled[:, None])
-    embeddings: jax.Array = head_of(bert.config, bert.head).layered(encoded, pooled)
-    return embeddings
+    head = head_of(bert.config, bert.head)
+    assert isinstance(head, MultiVectorHead)  # the base class of the head of sentence embeddings
+    return head.layered(encoded, pooled)

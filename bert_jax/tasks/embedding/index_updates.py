@@ -132,18 +132,18 @@ class IndexUpdate:
     def compact(self) -> bool:
         """Write the texts that are not deleted as one segment, with their vectors; return whether there was need."""
         index, about = self.index, self.index.about
-        segments = [segment for segment in index.segments if segment.index.live_count]
+        segments = [segment for segment in index.segments if segment.search_index.live_count]
         if not segments or (len(index.segments) == 1 and not len(index.deleted)):
             return False
         with self.new_segment() as files:
             for segment in segments:
-                live = segment.index.live_numbers
+                live = segment.search_index.live_numbers
                 files.append("numbers", segment.numbers[live])
                 for start in range(0, len(live), _TEXTS_COPIED):
                     places = live[start : start + _TEXTS_COPIED].tolist()
                     for name in ("text", "id") if index.has_ids else ("text",):
                         files.append_texts(segment.files.texts(places, name), name)
-            entries = self._class.merge(files, [segment.index for segment in segments])
+            entries = self._class.merge(files, [segment.search_index for segment in segments])
             entries |= {"chunks": True} if "chunks" in segments[0].files.about else {}
             shared = {name: about.get(name) for name in _SHARED}
             files.close(str(about["kind"]), entries | shared | {"texts": index.count})

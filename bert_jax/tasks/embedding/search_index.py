@@ -124,4 +124,5 @@ def rows_of_texts(starts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """
     counts = starts[numbers + 1] - starts[numbers]
     begins = np.cumsum(counts) - counts
-    return np.arange(counts.sum()) + np.repeat(starts[numbers] - begins, counts)
+    rows: np.ndarray = np.arange(counts.sum()) + np.repeat(starts[numbers] - begins, counts)
+    return rows

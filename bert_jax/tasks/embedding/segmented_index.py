@@ -27,13 +27,13 @@ class Segment(NamedTuple):
     Attributes:
         name: name of its directory; "" = the directory of the index.
         files: its files.
-        index: its vectors, with the deleted texts.
+        search_index: its vectors, with the deleted texts.
         numbers: the numbers of its texts in the whole index, int64, ascending.
     """
 
     name: str
     files: IndexFiles
-    index: SearchIndex
+    search_index: SearchIndex
     numbers: np.ndarray
 
 
@@ -93,7 +93,7 @@ class SegmentedIndex:
             index.hide_deleted(~np.isin(numbers, self.deleted))
             if len(numbers):
                 self.segments.append(Segment(name, files, index, numbers))
-        self.count = sum(segment.index.live_count for segment in self.segments)
+        self.count = sum(segment.search_index.live_count for segment in self.segments)
 
     @property
     def size(self) -> int | None:
@@ -123,7 +123,7 @@ class SegmentedIndex:
         Raises:
             InputError: there is a multiplier, and the index has no vectors to score candidates again.
         """
-        rescores = any(segment.index.rescores for segment in self.segments)
+        rescores = any(segment.search_index.rescores for segment in self.segments)
         if rescore_multiplier is not None and not rescores:
             raise InputError(
                 "rescore_multiplier: expected an index of precision binary or with a rescore_precision, "
@@ -133,7 +133,7 @@ class SegmentedIndex:
         count = len(queries) if isinstance(queries, list) else queries.shape[0]
         shape = (count, min(top_k, self.count))
         scores, numbers = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
-        live = [segment for segment in self.segments if segment.index.live_count]
+        live = [segment for segment in self.segments if segment.search_index.live_count]
         for row in range(count if shape[1] else 0):
             query = queries[row : row + 1]
             most = min(self.count, max(multiplier, 1) * shape[1])
@@ -148,7 +148,7 @@ class SegmentedIndex:
         inside = np.sort(numbers[(numbers >= segment.numbers[0]) & (numbers <= segment.numbers[-1])])
         if not len(inside):
             return np.zeros(0, np.float32), inside
-        return segment.index.rescore(query, np.searchsorted(segment.numbers, inside)), inside
+        return segment.search_index.rescore(query, np.searchsorted(segment.numbers, inside)), inside
 
     def texts(self, numbers: Sequence[int], name: str = "text") -> list[str]:
         """Return texts by their numbers, or with the name `id` their ids."""
@@ -168,7 +168,7 @@ class SegmentedIndex:
         fields: list[dict[str, Any]] = []
         for segment, place in map(self._place, numbers):
             answer: dict[str, Any] = {"id": segment.files.texts([place], "id")[0]} if self.has_ids else {}
-            if spans := segment.index.best_chunks(query, [place]):
+            if spans := segment.search_index.best_chunks(query, [place]):
                 start, end = spans[0]
                 answer |= {"start": start, "end": end, "chunk": segment.files.texts([place])[0][start:end]}
             fields.append(answer)
@@ -192,7 +192,7 @@ class SegmentedIndex:
         """
         left, numbers = {*ids}, list[int]()
         for segment in self.segments:
-            live = segment.index.live_numbers
+            live = segment.search_index.live_numbers
             for start in range(0, len(live) if left else 0, _IDS_READ):
                 places = live[start : start + _IDS_READ]
                 here = segment.numbers[places].tolist()
@@ -231,7 +231,7 @@ def _numbers(files: IndexFiles) -> np.ndarray:
 
 
 def _best_of_segment(segment: Segment, query: Any, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    scores, places = segment.index.nearest(query, top_k)
+    scores, places = segment.search_index.nearest(query, top_k)
     return scores[0], segment.numbers[places[0]]
 
 

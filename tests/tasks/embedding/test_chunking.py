@@ -56,6 +56,7 @@ def token_vectors(model, pipe, ids, prompt_ids, overlap):
 
 
 @pytest.mark.oracle
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("overlap", "prompt"), [(None, ""), (0, "the river "), (9, "")])
 def test_late_chunking_is_the_mean_of_token_vectors_of_transformers(model, pipe, overlap, prompt):
     chunking = Chunking(5, late_chunking=True, window_overlap=overlap)
@@ -79,6 +80,7 @@ def test_a_chunk_on_its_own_is_embedded_as_a_text(pipe):
     assert chunks.counts.tolist()[1:3] == [1, 1] and len(texts) == len(chunks.vectors)
 
 
+@pytest.mark.slow
 def test_layers_after_pooling_are_applied(tmp_path, write_small):
     from bert_jax.config.values import EmbeddingLayer
 
@@ -114,6 +116,7 @@ def test_boundaries(boundary, size, expected):
     assert expected is None or chunks == expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options", [{}, {"precision": "binary", "rescore_precision": "float32"}, {"approximate": True}]
 )

@@ -125,7 +125,7 @@ def embed_chunks(pipe: SentenceEmbedding, texts: Sequence[str], prompt: str, chu
 
 
 def _tokenized(pipe: SentenceEmbedding, texts: Sequence[str], prompt: str, chunking: Chunking) -> list[_Document]:
-    documents = []
+    documents: list[_Document] = []
     for ids, ranges in pipe.tokenizer.segments([prompt + text for text in texts], offsets=True):
         offsets = np.array(ranges, np.int64).reshape(-1, 2) - len(prompt)
         # A token that ends behind the prompt belongs to the document.

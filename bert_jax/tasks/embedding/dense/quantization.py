@@ -19,7 +19,8 @@ def quantization_ranges(vectors: np.ndarray) -> np.ndarray:
     """
     if vectors.ndim != 2 or len(vectors) < 2:
         raise InputError(f"calibration: expected at least two vectors [N, D], found shape {list(vectors.shape)}")
-    return np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
+    ranges: np.ndarray = np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
+    return ranges
 
 
 def quantize_vectors(vectors: np.ndarray, precision: Precision, ranges: np.ndarray | None = None) -> np.ndarray:
@@ -43,12 +44,12 @@ def quantize_vectors(vectors: np.ndarray, precision: Precision, ranges: np.ndarr
     if precision == "float32":
         return vectors.astype(np.float32, copy=False)
     if precision.endswith("binary"):
-        bits = np.packbits(vectors > 0, axis=-1)
+        bits: np.ndarray = np.packbits(vectors > 0, axis=-1)
         return bits if precision == "ubinary" else (bits - 128).astype(np.int8)
     if not len(vectors):
         return np.zeros(vectors.shape, precision)
     starts, steps = _steps(quantization_ranges(vectors) if ranges is None else ranges, vectors.shape[1])
-    numbers = np.clip(np.floor((vectors - starts) / steps), 0, _LEVELS)
+    numbers: np.ndarray = np.clip(np.floor((vectors - starts) / steps), 0, _LEVELS)
     return (numbers - 128).astype(np.int8) if precision == "int8" else numbers.astype(np.uint8)
 
 
@@ -61,7 +62,8 @@ def dequantize_vectors(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     """
     starts, steps = _steps(ranges, vectors.shape[1])
     offset = 128 if vectors.dtype == np.int8 else 0
-    return (vectors.astype(np.float32) + np.float32(offset)) * steps + starts
+    values: np.ndarray = (vectors.astype(np.float32) + np.float32(offset)) * steps + starts
+    return values
 
 
 def int8_scores(query: np.ndarray, vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:

@@ -75,14 +75,16 @@ class StoredVectors:
         return np.concatenate([scores_of(self.array[start : start + _BLOCK]) for start in starts])
 
     def _similarities(self, query: np.ndarray, stored: np.ndarray) -> np.ndarray:
-        if self.ranges is not None and self._similarity in ("cosine", "dot"):
-            return int8_scores(query[0], stored, self.ranges)
-        if self.ranges is not None:
-            return compare(self._similarity, query, dequantize_vectors(stored, self.ranges))[0]
+        scores: np.ndarray
         if self.precision == "binary":
-            scores: np.ndarray = self._bits(stored).astype(np.float32) @ query[0]
-            return scores
-        return compare(self._similarity, query, stored.astype(np.float32, copy=False))[0]
+            scores = self._bits(stored).astype(np.float32) @ query[0]
+        elif self.ranges is not None and self._similarity in ("cosine", "dot"):
+            scores = int8_scores(query[0], stored, self.ranges)
+        elif self.ranges is not None:
+            scores = compare(self._similarity, query, dequantize_vectors(stored, self.ranges))[0]
+        else:
+            scores = compare(self._similarity, query, stored.astype(np.float32, copy=False))[0]
+        return scores
 
 
 class VectorWriter:

@@ -91,7 +91,7 @@ class IndexWriting(Embedder):
         if chunking is not None:
             chunking.check(self.model.config.poolings)
         before, similarity = self._prompt("document", prompt_name, prompt), self.model.settings.similarity
-        entries = {"size": size, "width": self._width, "similarity": similarity, "prompt": before}
+        entries: dict[str, Any] = {"size": size, "width": self._width, "similarity": similarity, "prompt": before}
         entries |= {} if ids is None else {"has_ids": True}
         entries |= {} if chunking is None else {"chunking": dataclasses.asdict(chunking)}
         with new_index(directory) as files:
@@ -135,7 +135,7 @@ class IndexWriting(Embedder):
             deleted, added, new_ids = index.numbers_of([str(each) for each in delete], "delete"), 0, list[str]()
             if corpus is not None:
                 before = about["prompt"] if "prompt" in about else self._prompt("document", None, None)
-                options = dict(index.segments[0].index.write_options) if index.segments else {}
+                options = dict(index.segments[0].search_index.write_options) if index.segments else {}
                 options |= {"chunking": _recorded_chunking(about, directory)} if "chunking" in about else {}
                 with update.new_segment() as files:
                     segment, new_ids = self._write(files, corpus, ids, before, index.size or self._size(), options)
