@@ -46,7 +46,7 @@ def read_embedding_classifier(layout: ModuleLayout, config: BertConfig) -> Embed
     last = layout.modules[-1]
     if last.kind != "Dense":
         raise InputError(f"{layout.root / 'modules.json'}: expected a Dense as last module, found {last.type!r}")
-    config, settings, folders = read_embedding(embedding_layout(layout), config)
+    config, settings, folders, _ = read_embedding(embedding_layout(layout), config)
     _check_classifier(last, config)
     if settings.prompts and not settings.include_prompt:
         raise InputError(f"{layout.modules[1].folder / 'config.json'}: include_prompt: expected true in a classifier, "

@@ -27,7 +27,8 @@ from bert_jax.data.finetuning.set_batches import (
 )
 from bert_jax.errors import InputError
 from bert_jax.jobs import fine_tuning, fingerprints, setup
-from bert_jax.jobs.base import Evaluation, Job, Metrics, Stage, Task
+from bert_jax.jobs.abstract import Stage
+from bert_jax.jobs.base import Evaluation, Job, Metrics, Task
 from bert_jax.jobs.synthetic_rows import DATA
 from bert_jax.recipes import Recipe
 from bert_jax.recipes.data_sets import naming_set, own_value, recipes_of_sets

@@ -124,9 +124,9 @@ def command_on_rows(folder: pathlib.Path, number: int) -> None:
 def _classifier(folder: pathlib.Path, number: int) -> None:
     if number % 16 == 0:
         return command_on_rows(folder, number)
+    from bert_jax.data.finetuning.labelled_rows import read_labelled
     from bert_jax.data.finetuning.tables import Columns
     from bert_jax.data.invalid_rows import RULES, InvalidRows
-    from bert_jax.tasks.classification.data import read_labelled
 
     spec = str(_given(folder))
     bad = InvalidRows(spec, RULES[number % 2])

@@ -10,6 +10,7 @@ import numpy as np
 from bert_jax import storage
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.features import LONG_TEXTS, Features, WindowFeatures, encode_texts
+from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.data.invalid_rows import InvalidRows
@@ -19,7 +20,6 @@ from bert_jax.inference.scoring import is_number, scores_of, short
 from bert_jax.jobs.training_metadata import read_training_metadata
 from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
-from bert_jax.tasks.classification.data import labels_of, read_labelled
 from bert_jax.tasks.classification.task import HEAD, ClassificationTask
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import numpy as np
 from bert_jax.data.batches import Batch
 from bert_jax.data.finetuning.columns import Columns
 from bert_jax.data.finetuning.features import Features, encode_texts
+from bert_jax.data.finetuning.labelled_rows import count_classes, labels_of, read_labelled, read_unlabelled
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.data.tokens import packing
@@ -25,7 +26,6 @@ from bert_jax.metrics import scores as metrics
 from bert_jax.modeling import Bert
 from bert_jax.modeling.losses import cross_entropy
 from bert_jax.recipes import Recipe
-from bert_jax.tasks.classification.data import count_classes, labels_of, read_labelled, read_unlabelled
 
 HEAD = "sequence_classification"
 PROBLEM_TYPES_OF_LABELS = {  # value of `data.task_type` -> `problem_type` of the model

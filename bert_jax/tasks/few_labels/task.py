@@ -18,6 +18,7 @@ from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import INPUTS, Batch
 from bert_jax.data.finetuning.batching import EvalSource, TrainSource, few_buckets
 from bert_jax.data.finetuning.features import Features, encode_texts
+from bert_jax.data.finetuning.labelled_rows import count_classes, labels_of, read_labelled
 from bert_jax.data.finetuning.labels import LabelRules
 from bert_jax.data.finetuning.tables import Example
 from bert_jax.errors import InputError
@@ -30,7 +31,6 @@ from bert_jax.modeling import Bert, Params
 from bert_jax.modeling.pooling import l2_normalize
 from bert_jax.recipes import Recipe
 from bert_jax.storage import PathLike
-from bert_jax.tasks.classification.data import count_classes, labels_of, read_labelled
 from bert_jax.tasks.few_labels.data import FITTED, FittedAndEvaluated, draw_pairs
 from bert_jax.tasks.few_labels.logistic_regression import fit_classifier
 

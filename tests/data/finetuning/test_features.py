@@ -7,8 +7,8 @@ import pytest
 
 from bert_jax.data.finetuning import features
 from bert_jax.data.finetuning.features import encode_texts
+from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled
 from bert_jax.data.finetuning.tables import Columns
-from bert_jax.tasks.classification.data import labels_of, read_labelled
 from bert_jax.tokenization import load_tokenizer
 
 COLUMNS = Columns(text="text", pair="", label="label")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bert_jax.data.finetuning.columns import Columns
+from bert_jax.data.finetuning.labelled_rows import count_classes, labels_of, read_labelled
 from bert_jax.data.finetuning.labels import LabelRules, match_labels, spelling_key
 from bert_jax.errors import InputError
-from bert_jax.tasks.classification.data import count_classes, labels_of, read_labelled
 
 COLUMNS = Columns("text", "", "label")
 SEVERAL = Columns("text", "", "label", separator=",")
@@ -194,7 +194,7 @@ def test_columns_that_are_no_classes_are_refused(tmp_path, labels, found):
 
 
 def test_very_many_labels_are_refused_while_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_jax.tasks.classification.data.MAX_CLASSES", 50)
+    monkeypatch.setattr("bert_jax.data.finetuning.labelled_rows.MAX_CLASSES", 50)
     monkeypatch.setattr("bert_jax.data.finetuning.labels.MAX_CLASSES", 50)
     with pytest.raises(InputError, match="found 51 different labels in 51 rows"):
         classes(table(tmp_path, *[f"l{i // 3}" for i in range(90)], *[f"m{i}" for i in range(100)]))

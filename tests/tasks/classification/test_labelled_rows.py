@@ -2,9 +2,9 @@
 
 import pytest
 
+from bert_jax.data.finetuning.labelled_rows import read_labelled
 from bert_jax.data.finetuning.tables import Columns
 from bert_jax.errors import InputError
-from bert_jax.tasks.classification.data import read_labelled
 
 COLUMNS = Columns(text="text", pair="", label="label")
 

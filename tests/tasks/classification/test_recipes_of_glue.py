@@ -6,9 +6,9 @@ import pytest
 
 from bert_jax import recipes
 from bert_jax.data.finetuning.features import encode_texts
+from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification import task as classification
-from bert_jax.tasks.classification.data import labels_of, read_labelled
 
 CONFIG = Path(__file__).parents[3] / "configs" / "classification.py"
 

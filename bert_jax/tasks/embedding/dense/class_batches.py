@@ -28,9 +28,9 @@ def read_rows_with_classes(recipe: Recipe, columns: Columns) -> tuple[list[PairR
     They are rows of `read_pairs`, whose label is the number of the class among the sorted labels of the training data.
 
     Raises:
-        InputError: as `bert_jax.tasks.classification.data.read_labelled`.
+        InputError: as `bert_jax.data.finetuning.labelled_rows.read_labelled`.
     """
-    from bert_jax.tasks.classification.data import labels_of, read_labelled
+    from bert_jax.data.finetuning.labelled_rows import labels_of, read_labelled
 
     data, names = recipe.data, None
 
