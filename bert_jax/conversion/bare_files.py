@@ -185,7 +185,7 @@ def _family(hf: Json, prefix: str, own: Tensors, others: Tensors, directory: sto
         return infer_family.settle_family(hf, own, set(), where)
     of_prefix: dict[str, str] = {}
     for name, kind in FAMILIES.items():  # if families share a prefix, use the one that it names
-        if kind.names.prefix == f"{name}." or f".{kind.names.prefix}" not in of_prefix:
+        if kind.names.prefix == f"{name}." or (kind.names.prefix and f".{kind.names.prefix}" not in of_prefix):
             of_prefix[f".{kind.names.prefix}"] = name
     ending = next((ending for ending in of_prefix if f".{prefix}".endswith(ending) and ending not in _USUAL), "")
     family = family_signs.family_shown(own) or of_prefix.get(ending) or family_signs.family_shown(others)

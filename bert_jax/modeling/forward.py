@@ -91,22 +91,6 @@ def apply(bert: ModelSpec, params: Params, inputs: Inputs, options: Options) -> 
     return output if options.output_last_hidden_state else dataclasses.replace(output, last_hidden_state=None)
 
 
-def embed_hidden_state(
-    bert: ModelSpec,
-    params: Params,
-    hidden_state: jax.Array,
-    attention_mask: jax.Array | None,
-    pooling_mask: jax.Array | None,
-) -> jax.Array:
-    """Return the sentence embeddings of an earlier layer; arguments as for `Bert.embed_hidden_state`."""
-    module = merge_params(bert, params)
-    x = module.encoder.layer_norm(hidden_state) if hasattr(module.encoder, "layer_norm") else hidden_state
-    inputs = Inputs(jnp.zeros(x.shape[:2], jnp.int32), attention_mask, pooling_mask=pooling_mask)
-    encoded = HeadInputs(bert.head, bert.config, bert.compute, module, inputs, x)
-    embeddings: jax.Array = head_of(bert.config, bert.head)(encoded)["sentence_embedding"]
-    return embeddings
-
-
 def positions_read(bert: ModelSpec) -> Read | None:
     """Return the positions that the last layer computes if no last hidden state is requested; None = all."""
     return head_of(bert.config, bert.head).positions_read(bert.config) if bert.compute.layers == "unroll" else None

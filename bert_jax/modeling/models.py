@@ -85,9 +85,9 @@ class Bert(ModelSpec):
         Returns:
             float32 `[B, sentence_embedding_size]`.
         """
-        from bert_jax.modeling import forward  # imports Flax
+        from bert_jax.modeling import pooled_states  # imports Flax
 
-        return forward.embed_hidden_state(self, params, hidden_state, attention_mask, pooling_mask)
+        return pooled_states.embed_hidden_state(self, params, hidden_state, attention_mask, pooling_mask)
 
     def places_computed(self, length: int, sentences: int = 1, predictions: int | None = None) -> int:
         """Return the number of positions per row that the last layer computes if no last hidden state is requested.

@@ -1,4 +1,4 @@
-"""Sentence embeddings from token vectors that were pooled outside of the model."""
+"""Sentence embeddings from hidden states of an earlier layer, or from token vectors that were pooled elsewhere."""
 
 import functools
 
@@ -31,3 +31,19 @@ def embed_pooled(bert: ModelSpec, params: Params, pooled: jax.Array) -> jax.Arra
     head = head_of(bert.config, bert.head)
     assert isinstance(head, MultiVectorHead)  # the base class of the head of sentence embeddings
     return head.layered(encoded, pooled)
+
+
+def embed_hidden_state(
+    bert: ModelSpec,
+    params: Params,
+    hidden_state: jax.Array,
+    attention_mask: jax.Array | None,
+    pooling_mask: jax.Array | None,
+) -> jax.Array:
+    """Return the sentence embeddings of an earlier layer; arguments as for `Bert.embed_hidden_state`."""
+    module = merge_params(bert, params)
+    x = module.encoder.layer_norm(hidden_state) if hasattr(module.encoder, "layer_norm") else hidden_state
+    inputs = Inputs(jnp.zeros(x.shape[:2], jnp.int32), attention_mask, pooling_mask=pooling_mask)
+    encoded = HeadInputs(bert.head, bert.config, bert.compute, module, inputs, x)
+    embeddings: jax.Array = head_of(bert.config, bert.head)(encoded)["sentence_embedding"]
+    return embeddings

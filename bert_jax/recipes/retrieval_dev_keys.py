@@ -8,8 +8,8 @@ from bert_jax.recipes.shared_keys import FINE_TUNING_KEYS
 RETRIEVAL_DEV_KEYS = {
     "data.dev": dataclasses.replace(
         FINE_TUNING_KEYS["data.dev"],
-        meaning="evaluation data: a table in the formats of data.train, directories of retrieval sets "
-        "(docs/sentence_embeddings.md), or both, separated by commas; empty = none",
+        meaning="evaluation data: a table, directories of retrieval sets (docs/sentence_embeddings.md), or both, "
+        "separated by commas; empty = none",
     ),
     "data.dev_split": Key("test", "retrieval sets of data.dev: split of the judgements", may_change=CONTENT),
     "data.dev_documents": Key(0, "retrieval sets of data.dev: number of documents, all judged ones and a sample of the "

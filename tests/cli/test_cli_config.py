@@ -30,7 +30,8 @@ def test_every_key_is_printed_with_value_and_meaning(capsys, task):
     values = recipes.flatten(recipes.RECIPES[task]())
     for (name, key), line, meaning in zip(KEYS[task].items(), lines[::2], lines[1::2], strict=True):
         assert line.startswith(f"{name} = ") and meaning == f"    {key.meaning} [{key.allowed()}]"
-        assert str(values[name]).lower() in line.lower() or values[name] in ("", None)
+        value = values.get(name, {})  # a flattened recipe lacks empty dicts
+        assert str(value).lower() in line.lower() or value in ("", None)
 
 
 def test_one_key_a_group_and_a_changed_value(capsys):

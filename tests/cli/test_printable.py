@@ -122,6 +122,14 @@ COMMANDS = {
         ["--model", "{0}/sequence_classification", "--data", "{0}/table.tsv", "--text-column", ESCAPES],
         ["--model", "{0}/token_classification", "--data", "{0}/tags.conll"],
     ],
+    "distill-static": [
+        ["{0}/masked_lm", "--out", f"{{0}}/static{ESCAPES}", "--dims", "4"],
+        ["{0}/masked_lm", "--out", "{0}/x", "--dims", "4", "--remove", ESCAPES],
+    ],
+    "evaluate-reranking": [
+        ["{0}/sentence_embedding", "--data", f"{{0}}/{ESCAPES}"],
+        ["{0}/sentence_embedding", "--data", "{0}/lines.jsonl", "--metrics", ESCAPES],
+    ],
     "evaluate-search": [
         ["{0}/sentence_embedding", "--data", f"{{0}}/{ESCAPES}"],
         ["{0}/sentence_embedding", "--data", "{0}", "--split", ESCAPES],

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from pruned_models import last_hidden_state, small
+from random_models import WITH_LAYERS
 
 from bert_jax.compression import removal
 from bert_jax.compression.pruning import Pruning
 from bert_jax.config import BertConfig
 from bert_jax.errors import InputError
-from bert_jax.families import FAMILIES
 from bert_jax.modeling import Bert
 from bert_jax.training.flops import train_flops
 
@@ -31,7 +31,7 @@ def silence_heads(config, params, heads):
 # One of the families with the same layers.
 SAME = ("xlm-roberta", "camembert", "data2vec-text", "ernie", "xlm-roberta-xl", "roberta-prelayernorm")
 WHOLE = ("albert", "nomic-moe")  # whose layers are tied, or have experts
-DIFFERENT = [family for family in FAMILIES if family not in (*SAME, *WHOLE)]
+DIFFERENT = [family for family in WITH_LAYERS if family not in (*SAME, *WHOLE)]
 DEPENDENT_HEADS = ("jina-bert", "jina-bert-qk")
 SEVERAL_BLOCKS = ("mobilebert",)
 
@@ -190,7 +190,7 @@ def test_the_separator_is_renumbered():
     assert (smaller.setting("sep_token_id"), small("bert")[0].setting("sep_token_id")) == (3, None)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", WITH_LAYERS)
 def test_config_json_has_the_head_size(family):
     config = BertConfig.named("tiny", family, hidden_size=32, num_attention_heads=3, head_dim=8, intermediate_size=24)
     content = config.to_hf()

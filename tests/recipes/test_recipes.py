@@ -229,7 +229,7 @@ def test_a_work_directory_is_a_recipe(tmp_path):
         ("my/recipes", "my/recipes: no such recipe file; recipes that come with bert_jax: bert_base,"),
         ("clasification", "no recipe 'clasification'; did you mean 'classification'?; known: bert_base, bert_large,"),
         ("ner", "no recipe 'ner'; did you mean 'token_classification'?"),
-        ("zzzz", "no recipe 'zzzz'; known: bert_base, bert_large, classification"),
+        ("zzzz", "no recipe 'zzzz'; known: bert_base, bert_large, class_embedding, classification"),
         ("pretraining:x", "pretraining: expected no argument after the name of a task, found 'x'"),
         ("table.tsv", "table.tsv: expected a recipe file ending in .py or .json"),
     ],

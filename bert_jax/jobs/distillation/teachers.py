@@ -18,6 +18,8 @@ from bert_jax.modeling import Bert, Compute, Params
 from bert_jax.tokenization import Tokenizer, load_tokenizer
 
 _KEY = "config.distillation"
+# Fields that configs had not at first, where they are not set: the hashes of runs that began before stay the same.
+_LATER_FIELDS = (", classifies_embedding=False", ", query_weights=''")
 
 
 class Teacher(NamedTuple):
@@ -38,7 +40,10 @@ class Teacher(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """Return a hash of the architecture, the parameters and the tokenizer."""
-        digest = hashlib.blake2b(repr((self.model.config, self.model.head)).encode(), digest_size=16)
+        architecture = repr((self.model.config, self.model.head))
+        for unset in _LATER_FIELDS:
+            architecture = architecture.replace(unset, "")
+        digest = hashlib.blake2b(architecture.encode(), digest_size=16)
         fingerprints.add_params(digest, self.params)
         digest.update(self.tokenizer.fingerprint.encode())
         return digest.hexdigest()

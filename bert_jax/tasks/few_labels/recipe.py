@@ -29,7 +29,7 @@ KEYS = FINE_TUNING_KEYS | TABLE_KEYS | {
     "data.pairs_per_text": Key(20, "number of pairs of a text with texts of its class, and of pairs with texts of "
                                "other classes, in an epoch", least=1, synonyms="num_iterations"),
     "data.regularization_c": Key(1.0, "C of the logistic regression: the smaller, the stronger its L2 regularization",
-                                 above=0, synonyms="C inverse_regularization"),
+                                 above=0, synonyms="inverse_regularization"),
     "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('two_classes')}; () = accuracy and F1"),
 }  # fmt: skip
 

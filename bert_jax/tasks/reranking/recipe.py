@@ -2,7 +2,7 @@
 
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.data_sets import SET_KEYS
-from bert_jax.recipes.retrieval_dev_keys import RERANKING_DEV_KEYS, SEARCH_METRICS_MEANING
+from bert_jax.recipes.retrieval_dev_keys import RERANKING_DEV_KEYS
 from bert_jax.recipes.score_losses import SCORE_LOSS_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
@@ -33,8 +33,8 @@ KEYS = FINE_TUNING_KEYS | RERANKING_DEV_KEYS | TABLE_KEYS | SCORE_LOSS_KEYS | SE
     "data.query_prefix": Key(str, "text before queries, which becomes the default prompt of the model; not set = that "
                              "of the cross-encoder in init_from, else none",
                              synonyms="query_prompt prompt query_instruction"),
-    "data.metrics": Key((), "metrics of evaluation: any of mrr, ndcg, map, also as ndcg@K, or, for rows of one "
-                        f"passage, average_precision, accuracy, f1{SEARCH_METRICS_MEANING}; () = all"),
+    "data.metrics": Key((), "mrr, ndcg, map, also as ndcg@K; for rows of one passage average_precision, accuracy, f1; "
+                        "for retrieval sets as evaluate-search; () = all"),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

@@ -11,6 +11,7 @@ from retrieval_sets import small_recipe, write_pairs, write_set
 
 from bert_jax import jobs, recipes, sharding
 from bert_jax.cli import main
+from bert_jax.config import BertConfig
 from bert_jax.data.retrieval_sets import read_retrieval_set, sampled_corpus
 from bert_jax.errors import InputError
 from bert_jax.inference.similarity import similarities
@@ -188,7 +189,9 @@ def test_texts_of_late_interaction_are_filled_up(root, tiny_tokenizer):
     for attended in (False, True):
         of_tokens = MultiVectorSettings(expansion=QueryExpansion(8, attended=attended))
         settings = TextSettings(max_length=16, multi_vector=of_tokens)
-        texts = encode_search_texts(tiny_tokenizer, ["a cat", "the dog sat"], settings, "multi_vector", "query")
+        texts = encode_search_texts(
+            tiny_tokenizer, ["a cat", "the dog sat"], settings, BertConfig.named("tiny"), "multi_vector", "query"
+        )
         batch = texts.pad(np.array([1, -1]), 8, tiny_tokenizer.pad_id)
         assert texts.lengths.tolist() == [8, 8] and batch["query_scored"].sum(1).tolist() == [8, 0]
         assert (batch["input_ids"][0] == tiny_tokenizer.mask_id).sum() == 3

@@ -233,9 +233,9 @@ def test_hybrid_search_is_evaluated(models, capsys, tmp_path):
     judged = "".join(f"queries{i}\tcorpus{RNG.integers(0, 40)}\t1\n" for i in range(len(QUERIES)))
     (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
     given = ("evaluate-search", models["dense"], "--data", tmp_path, "--with", "bm25,dense", "--metrics", "mrr@50")
-    status, out, _ = run(capsys, *given, "--fusion", "weighted", "--weights", "0.3,0.7", "--json", "--run-file",
+    status, out, err = run(capsys, *given, "--fusion", "weighted", "--weights", "0.3,0.7", "--json", "--run-file",
                          tmp_path / "run.txt")  # fmt: skip
-    assert status == 0
+    assert status == 0, err
     search = HybridSearch.open(models["dense"], ["bm25", "dense"], fusion=Fusion("weighted", (0.3, 0.7)))
     ranks = []
     for (i, query), line in zip(enumerate(QUERIES), judged.splitlines(), strict=True):

@@ -2,10 +2,9 @@
 
 from typing import NamedTuple
 
-from bert_jax.metrics import metric_names
 from bert_jax.recipes.base import TWO_TEXTS, Key, ModelUse, TaskRecipe
 from bert_jax.recipes.data_sets import SET_KEYS
-from bert_jax.recipes.retrieval_dev_keys import RETRIEVAL_DEV_KEYS, SEARCH_METRICS_MEANING
+from bert_jax.recipes.retrieval_dev_keys import RETRIEVAL_DEV_KEYS
 from bert_jax.recipes.score_losses import SCORE_LOSS_KEYS
 from bert_jax.recipes.shared_keys import (
     FINE_TUNING_KEYS,
@@ -85,9 +84,8 @@ KEYS = FINE_TUNING_KEYS | RETRIEVAL_DEV_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_
     "data.label_scale": Key(1.0, "cosine: label of texts with the same meaning, by which labels are divided", above=0),
     "data.distance": Key("euclidean", "losses of triplets and contrastive losses: distance between embeddings",
                          ("euclidean", "cosine")),
-    "data.margin": Key(1.0, "losses of triplets: margin by which the negative should be farther away than the "
-                       "positive; contrastive losses: distance below which pairs that are not alike have a loss",
-                       above=0),
+    "data.margin": Key(1.0, "triplets: margin by which the negative should be farther than the positive; contrastive: "
+                       "distance of pairs that differ", above=0),
     "data.matryoshka_dims": Key((), "Matryoshka: the loss is summed over embeddings cut to these numbers of leading "
                                 "dimensions; () = whole embeddings", synonyms="matryoshka matryoshkaloss mrl"),
     "data.matryoshka_weights": Key((), "weight of the loss at each of matryoshka_dims; () = 1 each"),
@@ -108,12 +106,9 @@ KEYS = FINE_TUNING_KEYS | RETRIEVAL_DEV_KEYS | TABLE_KEYS | PROMPT_KEYS | SCORE_
     "data.negative_columns": column((), "columns of several negative texts of a row, in place of negative_column"),
     "data.passages_column": column("", "in_batch_negatives, margin_mse, kl_divergence, mse: column of lists of "
                                    "documents, the positive first, in place of pair_column; empty = none"),
-    "data.label_column": label_column("", "column of the similarity (cosine, cosent, angle, evaluation), margin "
-                                      "(margin_mse), 1 or 0 (contrastive), class (losses over classes) or, for "
-                                      "passages_column, list of scores"),
-    "data.metrics": Key((), f"metrics of evaluation: any of {metric_names('similarities')} or, without labels, "
-                        f"{metric_names('ranks', 'triplets')}{SEARCH_METRICS_MEANING}; () = "
-                        "spearman and pearson, retrieval_accuracy and mrr, and ndcg@10, mrr@10, map@100, recall@100"),
+    "data.label_column": label_column("", "column of similarities, margins (margin_mse), 1 and 0 (contrastive), "
+                                      "classes, or lists of scores for passages_column"),
+    "data.metrics": Key((), "metrics by the kind of evaluation data (docs/sentence_embeddings.md); () = usual ones"),
 }  # fmt: skip
 
 RECIPE = TaskRecipe(

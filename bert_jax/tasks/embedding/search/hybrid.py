@@ -19,6 +19,7 @@ from bert_jax.tasks.embedding.search.corpus_search import CorpusSearch
 from bert_jax.tasks.embedding.search.fusion import Candidates, Fusion, check_weights, fuse
 from bert_jax.tasks.embedding.search.searchers import (
     CORPUS_PROMPT_OPTIONS,
+    RESCORING,
     SEARCH_OPTIONS,
     SIZE_OPTIONS,
     candidates_of,
@@ -254,7 +255,7 @@ class HybridSearch:
         self, queries: list[str], corpus: Iterable[str] | None, top_k: int, options: dict[str, Any]
     ) -> tuple[list[_Answer], _Corpus]:
         positive("top_k", top_k)
-        chosen = self._options(options, (*SEARCH_OPTIONS, *CORPUS_PROMPT_OPTIONS))
+        chosen = self._options(options, (*SEARCH_OPTIONS, *CORPUS_PROMPT_OPTIONS, RESCORING))
         texts = None if corpus is None else [*_checked(corpus)]
         kept = self._corpus if texts is None else _Corpus(len(texts), self.searchers, texts)
         if kept is None:

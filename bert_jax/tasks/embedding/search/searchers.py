@@ -24,6 +24,7 @@ SEARCHERS = (_BM25, *_KINDS)
 SIZE_OPTIONS = {"truncate_dim": "sentence_embedding", "max_active_dims": "sparse_embedding"}
 SEARCH_OPTIONS = ("prompt_name", "prompt", *SIZE_OPTIONS)
 CORPUS_PROMPT_OPTIONS = ("corpus_prompt_name", "corpus_prompt")
+RESCORING = "rescore_multiplier"
 
 
 def open_searchers(
@@ -61,6 +62,8 @@ def open_searchers(
 
 def has_option(searcher: Any, option: str) -> bool:
     """Return whether an option of `CorpusSearch` is one of the searcher."""
+    if option == RESCORING:
+        return bool(searcher.head == "sentence_embedding")
     if option in SIZE_OPTIONS:
         return bool(searcher.head == SIZE_OPTIONS[option])
     if option in (*SEARCH_OPTIONS, *CORPUS_PROMPT_OPTIONS):
