@@ -28,9 +28,9 @@ def add_verbs(verbs: Verbs) -> None:
         "serve",
         run_serve,
         "serve models over HTTP",
-        "Routes: /v1/embeddings (OpenAI), /embed, /predict, /rerank and /info (text-embeddings-inference; Cohere and "
-        "Jina), /v2/models/NAME/infer (Open Inference Protocol), /health, /metrics, /openapi.json, and a page at /. "
-        "Needs `pip install 'bert-jax[serve]'`.",
+        "Routes: /v1/embeddings (OpenAI), /embed, /embed_sparse, /predict, /rerank and /info "
+        "(text-embeddings-inference; Cohere and Jina), /v2/models/NAME/infer (Open Inference Protocol), /health, "
+        "/metrics, /openapi.json, and a page at /. Needs `pip install 'bert-jax[serve]'`.",
         """bert-jax serve path/to/all-MiniLM-L6-v2
            bert-jax serve path/to/all-MiniLM-L6-v2 path/to/cross-encoder --name embedder --name reranker --port 8000""",
     )
@@ -42,7 +42,7 @@ def add_verbs(verbs: Verbs) -> None:
         "* = any")  # fmt: skip
     add("--allowed-origins", type=_split, default=(), metavar="ORIGIN,...",
         help="origins of other sites whose pages may send requests, such as https://example.com")  # fmt: skip
-    add("--task", choices=("embed", "classify", "fill-mask", "tag"),
+    add("--task", choices=("embed", "sparse-embedding", "classify", "fill-mask", "tag"),
         help="task of the models (default: the task of each model's head)")  # fmt: skip
     add("--backend", choices=("jax", "onnxruntime"), default="jax",
         help="jax, or onnxruntime with the ONNX file in MODEL (default: %(default)s)")  # fmt: skip

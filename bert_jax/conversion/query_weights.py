@@ -81,27 +81,44 @@ def add_query_weights(module: EmbeddingModule, model: Model, stack: contextlib.E
     """Add the weights of a SparseStaticEmbedding to the tensors of a model.
 
     Raises:
+        InputError: as `open_query_weights`.
+    """
+    root, tokenizer, size = model.files.root, model.checkpoint.tokenizer, model.config.vocab_size
+    model.checkpoint.tensors[_TENSOR] = open_query_weights(module, root, tokenizer, size, stack)
+
+
+def open_query_weights(
+    module: EmbeddingModule, root: storage.Path, tokenizer: storage.PathLike, size: int, stack: contextlib.ExitStack
+) -> LazyTensor:
+    """Return the weights `[size]` of a SparseStaticEmbedding.
+
+    Args:
+        module: the module.
+        root: the directory of the model, which may have the file that the module names.
+        tokenizer: the directory of the tokenizer.
+        size: number of tokens of the vocabulary.
+        stack: exit stack that closes the file of the weights.
+
+    Raises:
         InputError: the weights are missing, or are not one for each token of the vocabulary.
     """
     content, where = checked_object(module.folder / "config.json", tables.SPARSE_STATIC_EMBEDDING)
-    path, size = content.get("path"), model.config.vocab_size
+    path = content.get("path")
     if isinstance(path, str) and path.endswith(".json"):
-        assert model.files.layout is not None
         name = path.rpartition("/")[2]
-        places = (module.folder / name, model.files.root / name)
+        places = (module.folder / name, root / name)
         if (file := next((place for place in places if place.exists()), None)) is None:
-            raise InputError(f"{where}: path: expected {name} in {module.folder} or {model.files.root}, found none")
-        weights = weights_of_tokens(file, load_tokenizer(model.checkpoint.tokenizer), size)
-        tensor = LazyTensor(weights.shape, weights.dtype, lambda: weights)
-    else:
-        opened = stack.enter_context(open_weights(module.folder))
-        if "weight" not in opened.tensors:
-            raise InputError(f"{opened.where}: expected a tensor 'weight', found {', '.join(opened.tensors) or 'none'}")
-        tensor = opened.tensors["weight"]
-        if tensor.shape != (size,):
-            expected = f"a weight for each of the {size} tokens of the vocabulary"
-            raise InputError(f"{opened.where}: weight: expected {expected}, found shape {list(tensor.shape)}")
-    model.checkpoint.tensors[_TENSOR] = tensor
+            raise InputError(f"{where}: path: expected {name} in {module.folder} or {root}, found none")
+        weights = weights_of_tokens(file, load_tokenizer(tokenizer), size)
+        return LazyTensor(weights.shape, weights.dtype, lambda: weights)
+    opened = stack.enter_context(open_weights(module.folder))
+    if "weight" not in opened.tensors:
+        raise InputError(f"{opened.where}: expected a tensor 'weight', found {', '.join(opened.tensors) or 'none'}")
+    tensor = opened.tensors["weight"]
+    if tensor.shape != (size,):
+        expected = f"a weight for each of the {size} tokens of the vocabulary"
+        raise InputError(f"{opened.where}: weight: expected {expected}, found shape {list(tensor.shape)}")
+    return tensor
 
 
 def weights_of_tokens(path: storage.PathLike, tokenizer: Any, size: int) -> np.ndarray:

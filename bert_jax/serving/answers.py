@@ -1,4 +1,4 @@
-"""Turn a request of any API into vectors, class scores, filled masks or entities."""
+"""Turn a request of any API into vectors, sparse or not, class scores, filled masks or entities."""
 
 import dataclasses
 import functools
@@ -13,6 +13,7 @@ from bert_jax.inference.entities import Pieces, entities_of, words_begin
 from bert_jax.inference.filled_text import filled_text
 from bert_jax.inference.scoring import scores_of, softmax
 from bert_jax.inference.similarity import normalize_vectors
+from bert_jax.inference.sparse_vectors import active, greatest_weights, lexical_vector, look_up_tokens
 from bert_jax.serving.batching import Row
 from bert_jax.serving.bodies import encode_json
 from bert_jax.serving.endpoint import Call
@@ -21,12 +22,14 @@ from bert_jax.serving.refusals import Reason, Refusal
 from bert_jax.serving.tasks import ServedTask
 
 _MOST_LOGITS = 1 << 23  # maximum number of mask logits in memory at a time, per request
-_ANSWERED = 32  # limit on tokens in the filled sequences of a request, as a multiple of `max_request_tokens`
+# Limit on tokens in the filled sequences, or on weights of sparse vectors, as a multiple of `max_request_tokens`.
+_ANSWERED = 32
 
 TaskOutputs = dict[str, np.ndarray]  # name in `TASK_OUTPUTS` -> array of numbers, or of strings as objects
 # Task -> its outputs: name, datatype of the Open Inference Protocol, and shape with -1 for any size.
 TASK_OUTPUTS: dict[ServedTask, list[tuple[str, str, list[int]]]] = {
     ServedTask.EMBED: [("embedding", "FP32", [-1, -1])],
+    ServedTask.EMBED_SPARSE: [("text_index", "INT64", [-1]), ("index", "INT64", [-1]), ("value", "FP32", [-1])],
     ServedTask.CLASSIFY: [("scores", "FP32", [-1, -1]), ("label", "BYTES", [-1])],
     ServedTask.FILL_MASK: [
         ("text_index", "INT64", [-1]),
@@ -57,9 +60,11 @@ class TextRequest:
         truncate: whether long texts are cut.
         seconds: for a classifier, the second text of each pair, and None for a single text; empty = no pairs.
         ids: N texts as token ids without special tokens, for an embedding model.
-        prompt_name: name of the prompt before each text; None = the model's default.
+        prompt_name: name of the prompt before each text; None = the prompt of `input_type`, or the model's default.
+        input_type: `query` or `document`, as which the texts are embedded; None = neither.
         normalize: whether to scale vectors to length 1; None = as the model's files say.
         dimensions: number of leading dimensions of vectors to keep; None = as the model's files say.
+        max_active_dims: number of greatest weights of sparse vectors to keep; None = as the model's files say.
         raw: whether class scores are logits, without the model's activation.
         top_k: number of tokens to predict for each mask.
         strategy: how a word gets its class from its tokens: `simple`, `first`, `average` or `max`.
@@ -71,11 +76,19 @@ class TextRequest:
     seconds: Sequence[str | None] = ()
     ids: Sequence[Sequence[int]] = ()
     prompt_name: str | None = None
+    input_type: str | None = None
     normalize: bool | None = None
     dimensions: int | None = None
+    max_active_dims: int | None = None
     raw: bool = False
     top_k: int = 5
     strategy: str = "first"
+
+    @property
+    def is_looked_up(self) -> bool:
+        """Return whether the texts are queries that `query_weights` embed, without a forward pass."""
+        model = self.model
+        return model.query_weights is not None and (self.input_type or model.settings.default_route) == "query"
 
 
 class _Item(NamedTuple):
@@ -128,7 +141,9 @@ async def answer(call: Call, request: TextRequest) -> TaskOutputs:
     """
     model, service = request.model, call.service
     call.texts, call.model = len(request.texts) + len(request.ids), model.name
-    service.check(model, call.texts)
+    service.check_texts(call.texts)
+    if not request.is_looked_up:
+        service.check(model, call.texts)
     tokenize, finish = _STEPS[model.task]
     texts = [*request.texts, *filter(None, request.seconds)]
     items = await service.in_thread(lambda: tokenize(call, request), texts)
@@ -136,23 +151,33 @@ async def answer(call: Call, request: TextRequest) -> TaskOutputs:
     parts = []
     for start in range(0, len(items), step):
         part = items[start : start + step]
-        outputs = await call.run(model, [item.row for item in part])
+        rows = [item.row for item in part]
+        outputs = call.look_up(model, rows) if request.is_looked_up else await call.run(model, rows)
         function = functools.partial(finish, request, part, outputs)
-        if model.task in (ServedTask.EMBED, ServedTask.CLASSIFY):
+        if model.task in (ServedTask.EMBED, ServedTask.EMBED_SPARSE, ServedTask.CLASSIFY):
             parts.append(await call.compute(sum(output.size for output in outputs), function))
         else:  # these use the tokenizer
             parts.append(await service.in_thread(function))
+    most = _ANSWERED * service.settings.max_request_tokens
+    if model.task is ServedTask.EMBED_SPARSE and (found := len(parts[0]["value"])) > most:
+        message = f"max_active_dims: expected at most {most} weights in an answer, found {found}"
+        raise Refusal(Reason.TOO_LARGE, message)
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _tokenize_to_embed(call: Call, request: TextRequest) -> list[_Item]:
-    model, settings = request.model, request.model.settings
+def _check_ids_allowed(call: Call, request: TextRequest) -> None:
+    """Raise `Refusal` for token ids, unless the server accepts them."""
     if request.ids and not call.service.settings.token_ids:
         raise Refusal(
             Reason.INVALID,
             "expected texts, found token ids, which are valid only if this model's tokenizer made them: send texts "
             "(LangChain: check_embedding_ctx_length=False), or serve with --token-ids",
         )
+
+
+def _tokenize_to_embed(call: Call, request: TextRequest) -> list[_Item]:
+    model, settings = request.model, request.model.settings
+    _check_ids_allowed(call, request)
     size = model.config.sentence_embedding_size
     if request.dimensions is not None and request.dimensions > size:
         raise Refusal(Reason.INVALID, f"dimensions: expected at most {size}, found {request.dimensions}")
@@ -160,7 +185,7 @@ def _tokenize_to_embed(call: Call, request: TextRequest) -> list[_Item]:
         raise Refusal(Reason.INVALID, "normalize: expected true, as the ONNX file normalizes vectors, found false")
     if request.ids:
         return [_Item(row) for row in model.rows_of_ids(request.ids, request.truncate)]
-    prompt = settings.prompt(request.prompt_name)
+    prompt = settings.prompt_of_task(request.input_type, request.prompt_name)
     rows = model.rows(request.texts, None, request.truncate, prompt)
     skip = settings.pooling_skip(model.tokenizer, prompt, model.max_length)
     return [_Item(dataclasses.replace(row, pooling_skip=skip) if skip else row) for row in rows]
@@ -171,6 +196,42 @@ def _vectors(request: TextRequest, items: Sequence[_Item], outputs: Sequence[np.
     vectors = np.stack(outputs)[:, : model.settings.dimension(request.dimensions)]
     normalize = model.config.normalize_embeddings if request.normalize is None else request.normalize
     return {"embedding": np.ascontiguousarray(normalize_vectors(vectors) if normalize else vectors, np.float32)}
+
+
+def _tokenize_to_embed_sparse(call: Call, request: TextRequest) -> list[_Item]:
+    model, truncate = request.model, request.truncate
+    _check_ids_allowed(call, request)
+    prompt = model.settings.prompt_of_task(request.input_type, request.prompt_name)
+    if request.is_looked_up:
+        rows = model.query_rows(request.texts, request.ids, truncate, prompt)
+    elif request.ids:
+        rows = model.rows_of_ids(request.ids, truncate)
+    else:
+        rows = model.rows(request.texts, None, truncate, prompt)
+    return [_Item(row) for row in rows]
+
+
+def _sparse_vectors(request: TextRequest, items: Sequence[_Item], outputs: Sequence[np.ndarray]) -> TaskOutputs:
+    """Return the weights of all texts in the order of the texts, and then of the dimensions."""
+    model = request.model
+    most = request.max_active_dims or model.settings.max_active_dims
+    vectors = [_sparse_vector(request, item.row, output, most) for item, output in zip(items, outputs, strict=True)]
+    sizes = [len(indices) for indices, _ in vectors]
+    indices, values = (np.concatenate(arrays) for arrays in zip(*vectors, strict=True))
+    return {"text_index": np.repeat(np.arange(len(sizes)), sizes), "index": indices.astype(np.int64), "value": values}
+
+
+def _sparse_vector(
+    request: TextRequest, row: Row, output: np.ndarray, most: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the dimensions and weights of a text, at most the `most` greatest."""
+    model = request.model
+    if request.is_looked_up:
+        assert model.query_weights is not None
+        return look_up_tokens(model.query_weights, output, most)
+    if model.config.pooling == "lexical":
+        return active(lexical_vector(model.tokenizer, row.input_ids, output, model.config.vocab_size), most)
+    return greatest_weights(output["index"], output["value"], most)
 
 
 def _tokenize_to_classify(call: Call, request: TextRequest) -> list[_Item]:
@@ -265,6 +326,7 @@ def _columns(request: TextRequest, rows: Sequence[tuple[Any, ...]]) -> TaskOutpu
 
 _STEPS: dict[ServedTask, tuple[Callable[[Call, TextRequest], list[_Item]], Callable[..., TaskOutputs]]] = {
     ServedTask.EMBED: (_tokenize_to_embed, _vectors),
+    ServedTask.EMBED_SPARSE: (_tokenize_to_embed_sparse, _sparse_vectors),
     ServedTask.CLASSIFY: (_tokenize_to_classify, _classes),
     ServedTask.FILL_MASK: (_tokenize_to_fill, _filled_masks),
     ServedTask.TAG: (_tokenize_to_tag, _entities),

@@ -38,6 +38,8 @@ def _apis() -> Iterator[Api]:
     yield Api("GET", "/v2/health/ready", v2.answer_ready, "Open Inference Protocol v2: readiness", "Health", True)
     yield Api("POST", "/v1/embeddings", openai_api.EMBEDDINGS, "Embed texts, as OpenAI does", "EmbeddingsResponse")
     yield Api("POST", "/embed", tei_api.EMBED, "Embed texts, as text-embeddings-inference does", "EmbedResponse")
+    yield Api("POST", "/embed_sparse", tei_api.EMBED_SPARSE,
+              "Embed texts as weights of tokens, as text-embeddings-inference does", "EmbedSparseResponse")  # fmt: skip
     yield Api("POST", "/predict", tei_api.PREDICT, "Classify texts or pairs of texts", "PredictResponse")
     yield Api("POST", "/rerank", rerank_api.RERANK, "Sort texts by relevance, as text-embeddings-inference does",
               "RerankResponse")  # fmt: skip

@@ -1,6 +1,6 @@
 """Types of fields that bodies of several APIs share; error messages quote the descriptions as what was expected."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -15,6 +15,8 @@ TextsOrIds = Annotated[
     msgspec.Meta(description=_INPUTS),
 ]
 ModelName = Annotated[str | None, msgspec.Meta(description="a string, a model's name, or null for the first that fits")]
+# As which kind of text to embed the inputs, whose prompt, and whose part of the model, is then used.
+InputType = Literal["query", "document"] | None
 Dimensions = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None
 
 

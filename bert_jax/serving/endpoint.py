@@ -136,6 +136,12 @@ class Call:
             self._disconnected = asyncio.create_task(self._until_disconnected())
         return await self.service.run(model, rows, self._disconnected)
 
+    def look_up(self, model: ServedModel, rows: Sequence[Row]) -> list[np.ndarray]:
+        """Return the token ids of queries that need no forward pass. Raises `Refusal` when there are too many."""
+        self.tokens += sum(row.size for row in rows)
+        self.service.answered_without_model(model, rows)
+        return [row.input_ids for row in rows]
+
     async def _until_disconnected(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass

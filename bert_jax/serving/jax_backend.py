@@ -45,7 +45,7 @@ class JaxBackend:
             compute = dataclasses.replace(model.compute, platform=device.platform)
             model = dataclasses.replace(model, params=jax.device_put(model.params, device), compute=compute)
         platform = model.compute.target
-        self._model, self._task = model, task
+        self._model, self._task, self._output = model, task, task.output(model.config)
         self._masks_prompts = task is ServedTask.EMBED and bool(model.settings.prompts)
         self._masks_prompts &= not model.settings.include_prompt
         tokens = batch_tokens or _BATCH_TOKENS.get(platform, _BATCH_TOKENS_ELSEWHERE)
@@ -57,7 +57,7 @@ class JaxBackend:
     def warm(self, shape: Shape) -> None:
         """Compile the forward pass of one of `shapes`, or read it from the disk cache."""
         self._model.compile(
-            self._inputs([blank_row(shape.length)], shape), (self._task.output,), rows=shape.rows, length=shape.length
+            self._inputs([blank_row(shape.length)], shape), (self._output,), rows=shape.rows, length=shape.length
         )
 
     def padding(self, rows: Sequence[Row], shape: Shape) -> int:
@@ -73,12 +73,13 @@ class JaxBackend:
 
         Returns:
             A function that waits and returns float32 arrays, one per row: an embedding `[D]`, the logits `[C]` of a
-            classifier, the logits `[V]` at the masked position, or the logits `[S, C]` of the row's S tokens.
+            classifier, the logits `[V]` at the masked position, or the logits `[S, C]` of the row's S tokens. For
+            sparse embeddings, arrays of `WEIGHT_DTYPE`, or with lexical pooling the weights `[S]` of the tokens.
         """
         inputs = self._inputs(rows, shape)
-        fetch = self._model.begin(inputs, (self._task.output,), rows=shape.rows, length=shape.length)
+        fetch = self._model.begin(inputs, (self._output,), rows=shape.rows, length=shape.length)
         sizes = [row.size for row in rows]
-        return lambda: self._task.per_row(getattr(fetch(), self._task.output), sizes)
+        return lambda: self._task.per_row(getattr(fetch(), self._output), sizes, self._output)
 
     def _inputs(self, rows: Sequence[Row], shape: Shape) -> dict[str, np.ndarray]:
         inputs = padded(rows, shape.length, self._model.config.pad_token_id)

@@ -42,10 +42,11 @@ class ServerMetrics:
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def answered(self, model: str, texts: int, queued: float) -> None:
-        """Count the texts of an answered request, and record the seconds that it was queued."""
+    def answered(self, model: str, texts: int, queued: float | None) -> None:
+        """Count the texts of an answered request, and record the seconds that it was queued; None = it was not."""
         self._texts.labels(model).inc(texts)
-        self._queued.labels(model).observe(queued)
+        if queued is not None:
+            self._queued.labels(model).observe(queued)
 
     def batch(self, model: str, batch: RowBatch, padding: int, seconds: float) -> None:
         """Count a batch; called in the threads of devices."""

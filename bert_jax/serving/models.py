@@ -9,6 +9,7 @@ from bert_jax import storage
 from bert_jax.config import BertConfig
 from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.errors import InputError
+from bert_jax.inference.sparse_vectors import cut_tokens
 from bert_jax.serving.batching import Row
 from bert_jax.serving.scheduler import Backend
 from bert_jax.serving.tasks import TASK_OF_HEAD, ServedTask
@@ -30,6 +31,8 @@ class ServedModel:
         dtype: dtype of matrix products.
         normalized: whether the backend's embeddings have length 1 already.
         backends: the model on each device.
+        query_weights: a weight for each token of the vocabulary, float32 `[V]`, from which queries are embedded without
+            the backend; None = they are embedded as documents are.
     """
 
     name: str
@@ -42,6 +45,7 @@ class ServedModel:
     dtype: str
     normalized: bool
     backends: list[Backend]
+    query_weights: np.ndarray | None = None
 
     def rows(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, truncate: bool = False, prompt: str = ""
@@ -72,17 +76,38 @@ class ServedModel:
         Raises:
             InputError: an id is outside the vocabulary, or a row is too long.
         """
-        room, vocab_size = self.max_length - self.tokenizer.layout.num_special(False), self.tokenizer.vocab_size
-        rows = []
+        self._check_ids(texts)
+        room = self.max_length - self.tokenizer.layout.num_special(False)
+        return [self.row_of_ids(ids) for ids in cut_tokens(self.tokenizer, texts, room, truncate)]
+
+    def query_rows(self, texts: Sequence[str], ids: Sequence[Sequence[int]], truncate: bool, prompt: str) -> list[Row]:
+        """Tokenize queries for `query_weights`: without special tokens, and up to the length of queries.
+
+        Args:
+            texts: N texts, or none if there are `ids`.
+            ids: N texts as token ids.
+            truncate: whether longer queries are cut; otherwise they are an error.
+            prompt: text to put before each text.
+
+        Raises:
+            InputError: a query is too long or not valid Unicode, or an id is outside the vocabulary.
+        """
+        if texts:
+            ids = [encoded for encoded, _ in self.tokenizer.segments([prompt + text for text in texts])]
+        else:
+            self._check_ids(ids)
+        arrays = (
+            np.array(each, np.int32) for each in cut_tokens(self.tokenizer, ids, self.settings.query_length, truncate)
+        )
+        return [Row(array, np.zeros_like(array)) for array in arrays]
+
+    def _check_ids(self, texts: Sequence[Sequence[int]]) -> None:
+        """Raise InputError when a token id is outside the vocabulary, or a text has none."""
+        vocab_size = self.tokenizer.vocab_size
         for number, ids in enumerate(texts):
             if not ids or min(ids) < 0 or max(ids) >= vocab_size:
                 invalid = next((str(i) for i in ids if not 0 <= i < vocab_size), "none")
                 raise InputError(f"text {number}: expected token ids 0 to {vocab_size - 1}, found {invalid}")
-            if len(ids) > room and not truncate:
-                raise InputError(f"text {number}: expected at most {room} tokens, found {len(ids)}")
-            kept = list(ids[-room:] if self.tokenizer.truncation_side == "left" else ids[:room])
-            rows.append(self.row_of_ids(kept))
-        return rows
 
     def row_of_ids(self, ids: Sequence[int] | np.ndarray) -> Row:
         """Return a row of token ids, with special tokens around them."""
@@ -127,10 +152,13 @@ def open_jax_model(
     if task is ServedTask.EMBED:  # the routes normalize, as each request may choose whether to
         model = dataclasses.replace(model, config=config.replace(normalize_embeddings=False))
     assert model.tokenizer is not None
+    table = None
+    if task is ServedTask.EMBED_SPARSE and config.query_weights:
+        table = np.asarray(model.params["query_weights"]["weight"], np.float32)
     devices = jax.local_devices()
     backends: list[Backend] = [JaxBackend(model, task, device, batch_tokens, batch_invariant) for device in devices]
     return ServedModel(name, path, task, config, model.tokenizer, settings, model.max_length, model.compute.dtype,
-                       False, backends)  # fmt: skip
+                       False, backends, table)  # fmt: skip
 
 
 def model_names(paths: Sequence[str], names: Sequence[str]) -> list[str]:

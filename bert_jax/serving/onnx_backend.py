@@ -1,14 +1,17 @@
 """The onnxruntime backend: a folder with `onnx/model.onnx` beside `config.json` and the tokenizer."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_jax import storage
 from bert_jax.config import BertConfig
-from bert_jax.conversion import sentence_transformers
+from bert_jax.conversion import query_weights, sentence_transformers, sparse_encoders
 from bert_jax.conversion.model_tokenizer import check_vocabulary
-from bert_jax.conversion.text_settings import NO_SETTINGS
+from bert_jax.conversion.module_files import ModuleLayout
+from bert_jax.conversion.text_settings import NO_SETTINGS, TextSettings
 from bert_jax.errors import InputError
 from bert_jax.inference.onnx_session import open_onnx_session
 from bert_jax.serving.batching import BRIEF, Row, Shape, blank_row, padding_to, static_shapes
@@ -116,8 +119,8 @@ def open_onnx_model(
     settings = layout.settings if layout is not None else NO_SETTINGS
     session = open_onnx_session(root / file, "--backend onnxruntime")
     outputs = {node.name: list(node.shape) for node in session.get_outputs()}
-    task = task or _task_of(outputs, config, f"{root / file}")
-    output, pooling = "logits", ""
+    task = task or _task_of(outputs, config, layout.head if layout is not None else "", f"{root / file}")
+    output, pooling, table = "logits", "", None
     if task is ServedTask.EMBED:
         if layout is not None:
             config, settings, *_ = sentence_transformers.read_embedding(layout, config)
@@ -128,6 +131,9 @@ def open_onnx_model(
         if not pooling and not settings.include_prompt and any(text for _, text in settings.prompts):
             expected = "an output last_hidden_state, as the model does not pool prompts"
             raise InputError(f"{root / file}: expected {expected}, found sentence_embedding")
+    elif task is ServedTask.EMBED_SPARSE:
+        output = "sentence_embedding"
+        config, settings, table = _sparse_settings(root, layout, config)
     if output not in outputs:
         raise InputError(f"{root / file}: expected an output {output} for {task.value}, found {sorted(outputs)}")
     tokenizer = settings.tokenizer(tokenizer)
@@ -138,11 +144,28 @@ def open_onnx_model(
     shapes = static_shapes(max_length, tokens, batch_invariant, brief)
     backend = OnnxBackend(session, task, output, pooling, tokenizer.pad_id, shapes, batch_invariant, brief)
     return ServedModel(name, path, task, config, tokenizer, settings, max_length, "float32",
-                       not pooling and config.normalize_embeddings, [backend])  # fmt: skip
+                       not pooling and config.normalize_embeddings, [backend], table)  # fmt: skip
 
 
-def _task_of(outputs: dict[str, list[Any]], config: BertConfig, where: str) -> ServedTask:
-    """Infer the task of a model from the names and shapes of its outputs."""
+def _sparse_settings(
+    root: storage.Path, layout: ModuleLayout | None, config: BertConfig
+) -> tuple[BertConfig, TextSettings, np.ndarray | None]:
+    """Return config, settings and query weights of a SparseEncoder. Raises InputError for any other directory."""
+    if layout is None or layout.head != "sparse_embedding":
+        found = "none" if layout is None else f"those of a {layout.model_type}"
+        raise InputError(f"{root}: expected the files of a SparseEncoder beside the ONNX file, found {found}")
+    config, settings, _, queries = sparse_encoders.read_sparse(layout, config)
+    if queries is None:
+        return config, settings, None
+    with contextlib.ExitStack() as stack:
+        tensor = query_weights.open_query_weights(queries, root, root, config.vocab_size, stack)
+        return config, settings, tensor.read().astype(np.float32)
+
+
+def _task_of(outputs: dict[str, list[Any]], config: BertConfig, head: str, where: str) -> ServedTask:
+    """Infer the task of a model from the names and shapes of its outputs, and the head that its files name, if any."""
+    if "sentence_embedding" in outputs and head == "sparse_embedding":
+        return ServedTask.EMBED_SPARSE
     if outputs.keys() & {"sentence_embedding", "last_hidden_state"}:
         return ServedTask.EMBED
     if "logits" in outputs:

@@ -9,6 +9,7 @@ import numpy as np
 import bert_jax
 from bert_jax.serving.answers import TASK_OUTPUTS, TaskOutputs, TextRequest, TextRoute
 from bert_jax.serving.bodies import invalid_field, json_list
+from bert_jax.serving.body_fields import Dimensions, InputType
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.refusals import Reason, Refusal
@@ -36,6 +37,8 @@ class InferParameters(msgspec.Struct):
 
     truncate: bool | None = None
     prompt_name: str | None = None
+    input_type: InputType = None
+    max_active_dims: Dimensions = None
     top_k: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
     aggregation_strategy: Literal["simple", "first", "average", "max"] | None = None
 
@@ -118,6 +121,8 @@ def _read(call: Call, body: InferRequest) -> TextRequest:
         seconds=pairs or (),
         truncate=call.truncates(options.truncate),
         prompt_name=options.prompt_name,
+        input_type=options.input_type,
+        max_active_dims=options.max_active_dims,
         top_k=options.top_k or 5,
         strategy=options.aggregation_strategy or "first",
     )

@@ -8,19 +8,20 @@ import numpy as np
 
 from bert_jax.serving.answers import TaskOutputs, TextRequest, TextRoute
 from bert_jax.serving.bodies import json_list
-from bert_jax.serving.body_fields import Dimensions, ModelName, TextsOrIds, split_ids
+from bert_jax.serving.body_fields import Dimensions, InputType, ModelName, TextsOrIds, split_ids
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.tasks import ServedTask
 
 
 class EmbeddingsRequest(msgspec.Struct):
-    """The body of `/v1/embeddings`: OpenAI's fields, and `prompt_name` as in text-embeddings-inference."""
+    """The body of `/v1/embeddings`: OpenAI's fields, and `prompt_name` and `input_type` as in `/embed`."""
 
     input: TextsOrIds
     model: ModelName = None
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: Dimensions = None
     prompt_name: str | None = None
+    input_type: InputType = None
 
 
 def _read_embeddings(call: Call, body: EmbeddingsRequest) -> TextRequest:
@@ -28,6 +29,7 @@ def _read_embeddings(call: Call, body: EmbeddingsRequest) -> TextRequest:
         model=call.service.model(body.model, ServedTask.EMBED),
         truncate=call.service.settings.auto_truncate,
         prompt_name=body.prompt_name,
+        input_type=body.input_type,
         dimensions=body.dimensions,
         **split_ids(body.input, "input"),
     )

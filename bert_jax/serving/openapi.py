@@ -44,6 +44,7 @@ ANSWERS: dict[str, Any] = {
         _object("results", results=_list(_object("index relevance_score", index=_COUNT, relevance_score=_NUMBER))),
     ]},
     "EmbedResponse": _list(_list(_NUMBER)),
+    "EmbedSparseResponse": _list(_list(_object("index value", index=_COUNT, value=_NUMBER))),
     "PredictResponse": {"oneOf": [_PREDICTIONS, _list(_PREDICTIONS)]},
     "Info": _object("model_id model_dtype model_type max_input_length version", model_id=_STRING, version=_STRING),
     "Health": {"type": "object"},

@@ -135,14 +135,18 @@ class Service:
             count: number of texts or pairs.
             tokens: number of their tokens; None before tokenization, when each text counts as one token.
         """
-        if count < 1:
-            raise Refusal(Reason.INVALID, "expected at least one text, found none")
-        if count > self.settings.max_texts:
-            raise Refusal(Reason.TOO_LARGE, f"expected at most {self.settings.max_texts} texts, found {count}")
+        self.check_texts(count)
         wait, most = self.scheduler.expected_wait(model.name, tokens or count), self.settings.max_wait
         if wait > most:
             message = f"the server is overloaded: expected a wait of at most {most:g} s, found {wait:.1f} s"
             raise Refusal(Reason.OVERLOADED, message, max(1, math.ceil(wait - most)))
+
+    def check_texts(self, count: int) -> None:
+        """Raise `Refusal` when a request has no text or too many."""
+        if count < 1:
+            raise Refusal(Reason.INVALID, "expected at least one text, found none")
+        if count > self.settings.max_texts:
+            raise Refusal(Reason.TOO_LARGE, f"expected at most {self.settings.max_texts} texts, found {count}")
 
     def check_tokens(self, tokens: int) -> None:
         """Raise `Refusal` when a request has too many tokens."""
@@ -183,6 +187,11 @@ class Service:
                 self.scheduler.drop(model.name, submission)
         self.metrics.answered(model.name, len(rows), max(0.0, submission.begun - submission.submitted))
         return submission.future.result()
+
+    def answered_without_model(self, model: ServedModel, rows: Sequence[Row]) -> None:
+        """Count the rows of a request that need no forward pass. Raises `Refusal` when they have too many tokens."""
+        self.check_tokens(sum(row.size for row in rows))
+        self.metrics.answered(model.name, len(rows), None)
 
     def close(self) -> None:
         """End the threads, after the waiting batches have run."""

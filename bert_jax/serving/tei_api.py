@@ -1,5 +1,6 @@
-"""The API of text-embeddings-inference: `/embed`, `/predict` and `/info`."""
+"""The API of text-embeddings-inference: `/embed`, `/embed_sparse`, `/predict` and `/info`."""
 
+import itertools
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy as np
 import bert_jax
 from bert_jax.serving.answers import TaskOutputs, TextRequest, TextRoute
 from bert_jax.serving.bodies import invalid_field, json_list
-from bert_jax.serving.body_fields import Dimensions, ModelName, TextsOrIds, split_ids
+from bert_jax.serving.body_fields import Dimensions, InputType, ModelName, TextsOrIds, split_ids
 from bert_jax.serving.endpoint import Call
 from bert_jax.serving.models import ServedModel
 from bert_jax.serving.service import TOKENIZER_THREADS
@@ -34,7 +35,20 @@ class EmbedRequest(msgspec.Struct):
     truncate: bool | None = None
     truncation_direction: _Direction = None
     prompt_name: str | None = None
+    input_type: InputType = None
     dimensions: Dimensions = None
+
+
+class EmbedSparseRequest(msgspec.Struct):
+    """The body of `/embed_sparse`."""
+
+    inputs: TextsOrIds
+    model: ModelName = None
+    truncate: bool | None = None
+    truncation_direction: _Direction = None
+    prompt_name: str | None = None
+    input_type: InputType = None
+    max_active_dims: Dimensions = None
 
 
 class PredictRequest(msgspec.Struct):
@@ -52,6 +66,7 @@ def _read_embed(call: Call, body: EmbedRequest) -> TextRequest:
         model=call.service.model(body.model, ServedTask.EMBED),
         truncate=call.truncates(body.truncate),
         prompt_name=body.prompt_name,
+        input_type=body.input_type,
         normalize=body.normalize is not False,
         dimensions=body.dimensions,
         **split_ids(body.inputs, "inputs"),
@@ -68,6 +83,40 @@ def _example_to_embed(model: ServedModel) -> dict[str, Any]:
 
 EMBED = TextRoute(
     EmbedRequest, lambda model: model.task is ServedTask.EMBED, _read_embed, _write_embed, _example_to_embed
+)
+
+
+def _read_embed_sparse(call: Call, body: EmbedSparseRequest) -> TextRequest:
+    return TextRequest(
+        model=call.service.model(body.model, ServedTask.EMBED_SPARSE),
+        truncate=call.truncates(body.truncate),
+        prompt_name=body.prompt_name,
+        input_type=body.input_type,
+        max_active_dims=body.max_active_dims,
+        **split_ids(body.inputs, "inputs"),
+    )
+
+
+def _write_embed_sparse(call: Call, body: EmbedSparseRequest, request: TextRequest, outputs: TaskOutputs) -> Any:
+    """Write the weights of each text, by ascending dimension."""
+    count = len(request.texts) + len(request.ids)
+    bounds = np.searchsorted(outputs["text_index"], np.arange(count + 1)).tolist()
+    vectors = (
+        [
+            {"index": index, "value": value}
+            for index, value in zip(outputs["index"][start:end].tolist(), outputs["value"][start:end], strict=True)
+        ]
+        for start, end in itertools.pairwise(bounds)
+    )
+    return json_list(vectors, 2 * len(outputs["value"]) // count)
+
+
+EMBED_SPARSE = TextRoute(
+    EmbedSparseRequest,
+    lambda model: model.task is ServedTask.EMBED_SPARSE,
+    _read_embed_sparse,
+    _write_embed_sparse,
+    lambda model: {"inputs": ["a cat on a mat", "a kitten on a rug"], "input_type": "document"},
 )
 
 
@@ -136,6 +185,7 @@ def _describe(model: ServedModel) -> dict[str, Any]:
     classes = {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}
     model_type: dict[ServedTask, dict[str, Any]] = {
         ServedTask.EMBED: {"embedding": {"pooling": model.config.pooling}},
+        ServedTask.EMBED_SPARSE: {"embedding": {"pooling": model.config.pooling.partition("_")[0]}},
         ServedTask.CLASSIFY: {"reranker" if model.config.num_labels == 1 else "classifier": classes},
         ServedTask.TAG: {"classifier": classes},
         ServedTask.FILL_MASK: {"masked_lm": {}},

@@ -9,6 +9,7 @@ import served
 # Name -> head, and fields of the config.
 MODELS = {
     "embedder": ("sentence_embedding", {}),
+    "sparse": ("sparse_embedding", {}),
     "reranker": ("sequence_classification", {"num_labels": 1}),
     "classes": ("sequence_classification", {"id2label": ("bad", "good", "mixed"), "num_labels": 3}),
     "masks": ("masked_lm", {}),

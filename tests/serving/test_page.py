@@ -34,7 +34,7 @@ def test_curl(page):
     if shutil.which("curl") is None:
         pytest.skip("needs curl")
     commands = [line for block in blocks(page, "bash") for line in block.splitlines() if line.startswith("curl ")]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         done = subprocess.run([*shlex.split(command), "--silent", "--fail"], capture_output=True, text=True)
         assert done.returncode == 0, command

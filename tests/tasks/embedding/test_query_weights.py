@@ -39,7 +39,7 @@ def saved(library, masked_lm, path, default="document", frozen=True, activation=
 
     encoder = modules.MLMTransformer(str(masked_lm))
     size = len(encoder.tokenizer.get_vocab())
-    weights = torch.tensor(np.random.default_rng(0).uniform(-0.5, 3, size).astype(np.float32))
+    weights = torch.tensor(np.random.default_rng(0).uniform(-3, 3, size).astype(np.float32))
     weights[5:9] = 0
     table = modules.SparseStaticEmbedding(encoder.tokenizer, weights, frozen=frozen)
     router = modules.Router.for_query_document(

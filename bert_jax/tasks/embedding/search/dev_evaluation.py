@@ -219,7 +219,7 @@ class SearchSets:
                 if self.head == "sentence_embedding":
                     vector = vector[: self.settings.truncate_dim]
                 elif self.head == "sparse_embedding":
-                    from bert_jax.tasks.embedding.sparse.embedder import active
+                    from bert_jax.inference.sparse_vectors import active
 
                     vector = active(vector, self.settings.max_active_dims)
                 else:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.inference.base import check_option, positive, progress_bar
+from bert_jax.inference.sparse_vectors import active, lexical_vector
 from bert_jax.tasks.embedding.embedder import Embedder
 
 
@@ -44,36 +45,17 @@ class SparseEmbedding(Embedder):
             return as_csr(*found, self.model.config.vocab_size)
         indices: list[np.ndarray] = [np.zeros(0, np.int32)] * len(texts)
         weights: list[np.ndarray] = [np.zeros(0, np.float32)] * len(texts)
-        lexical = self.model.config.pooling == "lexical"
+        lexical, vocab_size = self.model.config.pooling == "lexical", self.model.config.vocab_size
         field = "token_weights" if lexical else "sentence_embedding"
         with progress_bar(len(texts), progress) as advance:
             for window, inputs in self._windows(texts, truncation=truncation, prompt=prompt):
                 for rows, _, output in self._batches(inputs, (field,)):
                     for row, values in zip(rows, np.asarray(output[field]), strict=True):
-                        vector = self._of_tokens(inputs["input_ids"][row], values) if lexical else values
+                        ids = inputs["input_ids"][row]
+                        vector = lexical_vector(self.tokenizer, ids, values, vocab_size) if lexical else values
                         indices[window[row]], weights[window[row]] = active(vector, size)
                     advance(len(rows))
-        return as_csr(indices, weights, self.model.config.vocab_size)
-
-    def _of_tokens(self, ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return for each token of the vocabulary its greatest weight `[V]` in a text; 0 for special tokens."""
-        vector = np.zeros(self.model.config.vocab_size, np.float32)
-        np.maximum.at(vector, ids[: len(weights)], weights)
-        tokenizer = self.tokenizer
-        unknown = (i for i in tokenizer.special_ids if tokenizer.is_unknown(i))
-        vector[[tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, *unknown]] = 0
-        return vector
-
-
-def active(vector: np.ndarray, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dimensions of a vector `[V]` that are not 0, in ascending order, and their values.
-
-    At most the `most` greatest values are kept, the first of equal ones.
-    """
-    (indices,) = np.nonzero(vector)
-    if most is not None and len(indices) > most:
-        indices = np.sort(indices[np.argsort(-vector[indices], kind="stable")[:most]])
-    return indices.astype(np.int32), vector[indices]
+        return as_csr(indices, weights, vocab_size)
 
 
 def as_csr(indices: Sequence[np.ndarray], weights: Sequence[np.ndarray], size: int) -> Any:

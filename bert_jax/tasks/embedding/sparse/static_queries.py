@@ -11,27 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.errors import TextError
 from bert_jax.inference.base import TEXT_WINDOW
+from bert_jax.inference.sparse_vectors import cut_tokens, look_up_tokens
 from bert_jax.tokenization import Tokenizer
 
 
 def tokenize_plain(
     tokenizer: Tokenizer, texts: Sequence[str], limit: int | None, truncation: bool = True
-) -> list[list[int]]:
+) -> list[Sequence[int]]:
     """Tokenize texts without special tokens, cut to `limit` tokens (None = no limit).
 
     Raises:
         TextError: a text is longer, and `truncation` is off.
     """
-    rows = tokenizer.encode_batch(texts)
-    if limit is None:
-        return rows
-    for i, row in enumerate(rows):
-        if len(row) > limit and not truncation:
-            raise TextError(i, f"expected at most {limit} tokens, found {len(row)}")
-    from_left = tokenizer.truncation_side == "left"
-    return [row[max(0, len(row) - limit) :] if from_left else row[:limit] for row in rows]
+    return cut_tokens(tokenizer, tokenizer.encode_batch(texts), limit, truncation)
 
 
 def look_up_queries(
@@ -51,12 +44,9 @@ def look_up_queries(
     for start in range(0, len(texts), TEXT_WINDOW):
         window = [prompt + text for text in texts[start : start + TEXT_WINDOW]]
         for row in tokenize_plain(model.tokenizer, window, model.settings.query_length, truncation):
-            ids = np.unique(np.array(row, np.int64))
-            ids = ids[table[ids] != 0]
-            if size is not None and len(ids) > size:
-                ids = np.sort(ids[np.argsort(-table[ids], kind="stable")[:size]])
-            indices.append(ids.astype(np.int32))
-            weights.append(table[ids])
+            ids, found = look_up_tokens(table, row, size)
+            indices.append(ids)
+            weights.append(found)
     return indices, weights
 
 
