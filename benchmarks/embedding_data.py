@@ -121,8 +121,9 @@ def passages(book: str, characters: int = 700) -> Iterator[str]:
             continue
         gathered += [sentence for sentence in _SENTENCE.split(line.strip()) if sentence]
         if sum(map(len, gathered)) >= characters:
-            if len(gathered) >= 4:
-                yield " ".join(gathered)
+            passage = " ".join(gathered)
+            if len(_SENTENCE.split(passage)) >= 4:
+                yield passage
             gathered = []
 
 
