@@ -165,10 +165,13 @@ class _LogLines(logging.Handler):
     """A logging handler that writes to the current `sys.stderr`.
 
     It drops what Orbax and its asyncio tasks log about a checkpoint that could not be read or written, since the verb
-    reports that in one line. If Orbax is loaded, no other library uses asyncio.
+    reports that in one line. If Orbax is loaded, no other library uses asyncio. It also drops what other libraries log
+    below a warning: bm25s sets the level of its own logger to DEBUG.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING and not record.name.startswith("bert_jax"):
+            return
         if "orbax" not in record.pathname and not (record.name == "asyncio" and "orbax" in sys.modules):
             complain(self.format(record))
 

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import io
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from random_models import write_model
 
+from bert_jax import cli
 from bert_jax.cli import build_parser, main
 from bert_jax.config import BertConfig
 from bert_jax.conversion.huggingface import load_pretrained
@@ -467,3 +469,10 @@ def test_without_a_verb_the_verbs_are_listed(capsys):
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == 0 and "finetune" in capsys.readouterr().out
+
+
+def test_libraries_that_log_everything_print_warnings_alone(capsys):
+    lines = cli._LogLines()
+    for name, level in (("bm25s", logging.DEBUG), ("bm25s", logging.WARNING), ("bert_jax.x", logging.INFO)):
+        lines.emit(logging.LogRecord(name, level, __file__, 1, f"{name} {level}", (), None))
+    assert capsys.readouterr().err.splitlines() == ["bm25s 30", "bert_jax.x 20"]
