@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import bert_jax
-from bert_jax.tasks.embedding.search.data import read_retrieval_set
+from bert_jax.data.retrieval_sets import read_retrieval_set
 from bert_jax.tasks.embedding.search.evaluation import score_rankings
 from bert_jax.tasks.embedding.segmented_index import SegmentedIndex
 

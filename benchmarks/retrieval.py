@@ -178,8 +178,8 @@ def _bm25(beir: Path, reranker: Path | None, dtype: str) -> dict[str, float]:
     """Return the metrics of BM25 (bm25s: Lucene's formula, English stop words)."""
     import bm25s
 
+    from bert_jax.data.retrieval_sets import read_retrieval_set
     from bert_jax.inference import pipeline
-    from bert_jax.tasks.embedding.search.data import read_retrieval_set
     from bert_jax.tasks.embedding.search.evaluation import rerank, score_rankings
 
     given = read_retrieval_set(beir, "test")

@@ -7,7 +7,7 @@ r"""A reranker with a third of its teacher's layers, which learns the teacher's 
     bert-jax rerank runs/reranker_small/model "how do cats sleep?" --corpus documents.txt
 
 The arguments are a table of queries with lists of passages (columns query and passages), and the teacher's number of
-layers, of which the student starts from every third. Labels of the table are read only for evaluation (column labels).
+layers; the student starts from every third. Labels of the table are read only for evaluation (column labels).
 
 Hofstatter et al. 2020 (arXiv:2010.02666), section 4.1; Jiao et al. 2020 (arXiv:1909.10351), section 3.
 """

@@ -1,4 +1,4 @@
-"""Read retrieval sets: a corpus of documents, queries, and judgements of which documents answer which query.
+"""Read retrieval sets: a corpus of documents, queries, and judgements that say which documents answer a query.
 
 The layout is that of BEIR (Thakur et al. 2021, arXiv:2104.08663), in JSON lines and TSV files or, as on the Hugging
 Face hub, in Parquet files:

@@ -22,7 +22,7 @@ def add_verbs(verbs: Verbs) -> None:
            bert-jax distill-static path/to/bert --out static_bert --dims 512 --sif 0""",
     )
     add = parser.add_argument
-    add("model", metavar="MODEL", help="a model directory, of which the encoder is used")
+    add("model", metavar="MODEL", help="a model directory, whose encoder is used")
     add("--out", required=True, metavar="DIR", help="a new directory for the static embeddings")
     add("--dims", type=int, default=256, metavar="N",
         help="dimensions of the vectors; 0 = those of the encoder, without a principal component analysis "

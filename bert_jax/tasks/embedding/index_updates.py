@@ -28,7 +28,7 @@ class IndexChanges(NamedTuple):
         replaced: number of texts that were replaced by an added one of the same id.
         deleted: number of texts that were deleted.
         texts: number of texts in the index.
-        compacted: whether the index was written anew, without deleted texts.
+        compacted: whether the index was rewritten without deleted texts.
     """
 
     added: int

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bert_jax.cli import main
+from bert_jax.data.retrieval_sets import read_retrieval_set
 from bert_jax.errors import InputError
 from bert_jax.inference import from_pretrained, pipeline
-from bert_jax.tasks.embedding.search.data import read_retrieval_set
 from bert_jax.tasks.embedding.search.evaluation import evaluate_search, rank
 
 WORDS = ["cat", "dog", "tree", "house", "bird", "red", "big", "young", "the", "a"]

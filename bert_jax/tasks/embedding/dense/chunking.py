@@ -93,7 +93,7 @@ def embed_chunks(pipe: SentenceEmbedding, texts: Sequence[str], prompt: str, chu
     With `late_chunking` the token vectors of a document come from one pass of the model (Günther et al. 2024,
     arXiv:2409.04701, section 4.1), and the vector of a chunk is their mean over the tokens of the chunk, without
     special tokens and the prompt, followed by the layers of the model after its pooling. A document that is longer than
-    the model's maximum length is read in windows, each of which begins with the last `window_overlap` tokens of the
+    the model's maximum length is read in windows; each begins with the last `window_overlap` tokens of the
     window before; a token has the vector of the first window that it is in (section 4.2). A document without tokens is
     embedded as a text.
 

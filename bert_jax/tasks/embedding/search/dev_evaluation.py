@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_jax.config import BertConfig
 from bert_jax.conversion.multi_vector_settings import MultiVectorSettings
-from bert_jax.conversion.text_settings import CORPUS_PROMPTS, QUERY_PROMPTS, TextSettings
+from bert_jax.conversion.text_settings import TextSettings
 from bert_jax.data.batches import INPUTS, Batch
 from bert_jax.data.finetuning.batching import EvalSource, few_buckets
 from bert_jax.data.finetuning.features import Features, encode_texts, ragged_features
@@ -25,6 +25,7 @@ from bert_jax.metrics.trec_eval import check_search_metrics, mean_over_sets, mea
 from bert_jax.modeling import Bert
 from bert_jax.recipes import Recipe
 from bert_jax.tasks.embedding.multi_vector.embedder import encode_behind_markers
+from bert_jax.tasks.embedding.prompts import role_prompts
 from bert_jax.tasks.embedding.search.evaluation import named_rankings
 from bert_jax.tokenization import Tokenizer
 
@@ -296,7 +297,7 @@ def _keys(scores: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 def search_prompt(settings: TextSettings, head: str, role: str) -> str:
     """Return the prompt that search puts before queries or documents, as `CorpusSearch` chooses it."""
     if head == "sentence_embedding":
-        return settings.prompt_for(QUERY_PROMPTS if role == "query" else CORPUS_PROMPTS)
+        return dict(zip(_ROLES, role_prompts(settings), strict=True))[role]
     return settings.prompt_of_task(role)
 
 

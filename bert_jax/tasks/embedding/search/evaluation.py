@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bert_jax import storage
+from bert_jax.data.retrieval_sets import RetrievalSet, read_retrieval_set
 from bert_jax.errors import InputError, logger
 from bert_jax.inference import pipeline
 from bert_jax.metrics.trec_eval import (
@@ -18,7 +19,6 @@ from bert_jax.metrics.trec_eval import (
     sorted_documents,
 )
 from bert_jax.tasks.embedding.search.bm25 import BM25Settings
-from bert_jax.tasks.embedding.search.data import RetrievalSet, read_retrieval_set
 from bert_jax.tasks.embedding.search.fusion import Fusion
 from bert_jax.tasks.embedding.search.hybrid import HybridSearch
 from bert_jax.tasks.embedding.search.temporary_index import TemporaryIndex
