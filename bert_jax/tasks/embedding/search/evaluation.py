@@ -110,13 +110,12 @@ def evaluate_search(
     hybrid = bool(searchers) or model is None
     of_index = {"precision": precision, "rescore_precision": rescore_precision, "approximate": approximate}
     of_index |= {} if chunking is None else {"chunking": chunking}
-    for name, value in ({"kind": kind} if hybrid else {"fusion": fusion, "bm25": bm25}).items():
-        if value is not None:
-            expected = "none with searchers, which name the kind" if hybrid else "searchers"
-            raise InputError(f"{name}: expected {expected}, found {value}")
-    for name, value in of_index.items():
-        if hybrid and value != _NO_INDEX.get(name):
-            raise InputError(f"{name}: expected none with searchers, found {value}")
+    if hybrid:
+        _check_unset({"kind": kind}, "none with searchers, which name the kind")
+        _check_unset({name: value for name, value in of_index.items() if value != _NO_INDEX.get(name)},
+                     "none with searchers")  # fmt: skip
+    else:
+        _check_unset({"fusion": fusion, "bm25": bm25}, "searchers")
     if run_file:
         storage.check_writable(run_file)
     if report:
@@ -153,6 +152,13 @@ def evaluate_search(
             report, page.Heading(str(model), str(data), scores), report_sections(dataset, rankings, names[0])
         )
     return scores
+
+
+def _check_unset(options: Mapping[str, Any], expected: str) -> None:
+    """Raise InputError for the first option that is not None."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name}: expected {expected}, found {value}")
 
 
 def report_sections(dataset: RetrievalSet, rankings: Mapping[str, Ranking], metric: str) -> list[Any]:

@@ -96,19 +96,7 @@ def add_verbs(verbs: Verbs) -> None:
         parser.add_argument("model", metavar="MODEL", help=f"a model directory{without}")
         add_dtype(parser)
         add_vector_sizes(parser)
-    add_prompts(index)
-    index.add_argument("--out", metavar="DIR", help="a new directory for the index")
-    index.add_argument("--update", metavar="DIR",
-        help="an index to add texts to, and to delete texts from; new texts have its options")  # fmt: skip
-    index.add_argument("--id-column", default="", metavar="NAME",
-        help="column of unique ids of the texts; with --update, a text replaces that with its id")  # fmt: skip
-    index.add_argument("--delete", nargs="+", default=[], metavar="ID",
-        help="with --update: ids of texts to delete, or numbers if the index has no ids")  # fmt: skip
-    index.add_argument("--delete-file", metavar="FILE", help="with --update: file with an id per line, to delete")
-    index.add_argument("--compact", action="store_true",
-        help="with --update: remove deleted texts from the files now, not when they are more than half")  # fmt: skip
-    _INDEX.declare(index)
-    add_calibration_vectors(index)
+    _add_index_flags(index)
     for parser in (index, scored):
         CHUNKING.declare(parser)
     scored.add_argument("--rescore-multiplier", type=int, metavar="N",
@@ -138,6 +126,23 @@ def add_verbs(verbs: Verbs) -> None:
              "ndcg@10,mrr@10,map@100,recall@100)")  # fmt: skip
     _EVALUATION.declare(scored)
     add_batching(scored)
+
+
+def _add_index_flags(index: Any) -> None:
+    """Declare the flags of an index: where it is written or changed, and how its vectors are stored."""
+    add_prompts(index)
+    index.add_argument("--out", metavar="DIR", help="a new directory for the index")
+    index.add_argument("--update", metavar="DIR",
+        help="an index to add texts to, and to delete texts from; new texts have its options")  # fmt: skip
+    index.add_argument("--id-column", default="", metavar="NAME",
+        help="column of unique ids of the texts; with --update, a text replaces that with its id")  # fmt: skip
+    index.add_argument("--delete", nargs="+", default=[], metavar="ID",
+        help="with --update: ids of texts to delete, or numbers if the index has no ids")  # fmt: skip
+    index.add_argument("--delete-file", metavar="FILE", help="with --update: file with an id per line, to delete")
+    index.add_argument("--compact", action="store_true",
+        help="with --update: remove deleted texts from the files now, not when they are more than half")  # fmt: skip
+    _INDEX.declare(index)
+    add_calibration_vectors(index)
 
 
 def run_similarity(args: argparse.Namespace) -> None:
