@@ -80,6 +80,7 @@ class Throughput:
             *rows, length = part["input_ids"].shape
             self._sequences += rows[0]
             self._tokens += math.prod(rows) * length
+            self._tokens += math.prod(part["query_ids"].shape) if "query_ids" in part else 0
         if self._peak is not None:
             from bert_jax.training.flops import step_flops
 

@@ -117,9 +117,13 @@ class TrainSource:
         """Return the rows `rows` of the global batch of `step`, padded to the length of the global batch."""
         index, lengths = self._plan(step // self.steps_per_epoch)
         at = step % self.steps_per_epoch
-        batch = self.features.pad(index[at][rows], lengths[at], self._pad_id)
+        batch = self.pad(index[at][rows], lengths[at])
         more = self._values(step, self._num_steps)
         return batch | {name: np.full(len(batch["example_weights"]), value, np.float32) for name, value in more.items()}
+
+    def pad(self, index: np.ndarray, bucket: int) -> Batch:
+        """Return the batch of the examples `index`, padded to the length `bucket`."""
+        return self.features.pad(index, bucket, self._pad_id)
 
     def shapes(self) -> dict[int, int]:
         """Return padded length -> number of batches of that length in an epoch."""

@@ -39,6 +39,7 @@ from bert_jax.tasks.embedding.dense.guide import GUIDE, with_guide
 from bert_jax.tasks.embedding.dense.losses import angle_similarities, cosent, cosines, score_margins, triplet, truncated
 from bert_jax.tasks.embedding.dense.matryoshka import matryoshka_cuts
 from bert_jax.tasks.embedding.dense.metrics import choose_embedding_metrics, embedding_scores
+from bert_jax.tasks.embedding.dense.query_lengths import QUERY_NAMES, queries_of, with_query_lengths
 from bert_jax.tasks.embedding.dense.ranked_documents import build_ranked, synthetic_ranked_rows
 from bert_jax.tasks.embedding.dense.recipe import EMBEDDING_LOSSES
 from bert_jax.tasks.embedding.dense.text_settings import reads_by_role, training_text_settings
@@ -115,7 +116,7 @@ class SentenceEmbeddingTask:
         A loss that compares rows (`EmbeddingLoss.whole_batch`) is not the sum of the losses of micro-batches, so the
         task gets the whole batch and splits it itself.
         """
-        inputs = {name: batch[name] for name in TEXT_INPUTS if name in batch}
+        inputs = {name: batch[name] for name in (*TEXT_INPUTS, *QUERY_NAMES.values()) if name in batch}
         if self.loss_name == "simcse":  # a text is its own pair, with another dropout mask
             inputs = {name: jnp.repeat(array, 2, axis=1) for name, array in inputs.items()}
         layers = self.adaptive.layers(batch) if self.adaptive else []
@@ -157,7 +158,7 @@ class SentenceEmbeddingTask:
                 return loss, {f"{self.loss_name}_loss": (loss, jnp.float32(1))}
             case "in_batch_negatives" | "simcse":
                 guide = batch[GUIDE] if self.guided else None
-                texts = text_numbers(batch["input_ids"], batch["attention_mask"]) if self.mask_duplicates else None
+                texts = _numbers(batch) if self.mask_duplicates else None
                 options = (self.scale, self.parts, self.contrast, guide, texts)
                 losses, right = in_batch_negatives(embeddings, real, *options)
                 metrics = {"cross_entropy": losses, "accuracy": right}
@@ -208,6 +209,16 @@ class SentenceEmbeddingTask:
         self, params: Any, batch: Batch, dropout_key: jax.Array | None, layers: Sequence[jax.Array] = ()
     ) -> jax.Array:
         """Return the embeddings [B, T, D] of a batch; with n `layers`, [B, T, 1 + n, D], the last layer first."""
+        if QUERY_NAMES["input_ids"] not in batch:
+            return self._embed_texts(params, batch, dropout_key, layers)
+        keys = (None, None) if dropout_key is None else jax.random.split(dropout_key)
+        queries = self._embed_texts(params, queries_of(batch), keys[0], layers)
+        return jnp.concatenate([queries, self._embed_texts(params, batch, keys[1], layers)], axis=1)
+
+    def _embed_texts(
+        self, params: Any, batch: Batch, dropout_key: jax.Array | None, layers: Sequence[jax.Array]
+    ) -> jax.Array:
+        """Return the embeddings of texts of one padded length; see `_embed`."""
         rows, texts, length = batch["input_ids"].shape
         inputs = {name: batch[name].reshape(-1, length) for name in TEXT_INPUTS if name in batch}
         options: dict[str, Any] = {"output_last_hidden_state": False, "output_hidden_states": bool(layers)}
@@ -278,6 +289,7 @@ def build(recipe: Recipe) -> Job:
         job = dataclasses.replace(
             job, notes=(*job.notes, f"prompts: {query!r} for queries, {document!r} for documents")
         )
+    job = with_query_lengths(job, recipe)
     if task.has_classes:
         job = class_batches.with_class_batches(job, recipe, numbers)
     if retrieval is not None:
@@ -296,6 +308,12 @@ def synthetic_rows(recipe: Recipe) -> list[dict[str, Any]]:
     for name in needed_columns(recipe.data):
         recipe.data[name] = recipe.data[name] or name
     return table_rows(pair_columns(recipe)[0], ("0", "0"))
+
+
+def _numbers(batch: Batch) -> jax.Array:
+    """Return a number for each text, `[B, T]`; equal texts have equal numbers."""
+    parts = [queries_of(batch), batch] if QUERY_NAMES["input_ids"] in batch else [batch]
+    return jnp.concatenate([text_numbers(part["input_ids"], part["attention_mask"]) for part in parts], axis=1)
 
 
 def _metadata(learned: Columns, scored: Columns) -> TrainingMetadata:
