@@ -6,8 +6,9 @@
 Each run is a process of its own. All runs take the same number of steps of the same batch size, with the losses, scale,
 optimizer and schedule of sentence-transformers' defaults. Seconds are those of the training alone, memory is the peak
 of the process. Both finished models are scored by `bert_jax evaluate-search` and by their similarity on STS-B. Runs of
-one data set have one seed, those of the mixture have several. Recorded runs are not repeated. Compiled programs are kept
-between runs, so the first run of bert_jax with a shape compiles it. sentence-transformers needs `pip install sentence-transformers datasets accelerate`.
+one data set have one seed, those of the mixture have several. Recorded runs are not repeated. Compiled programs are
+kept between runs, so the first run of bert_jax with a shape compiles it. sentence-transformers needs
+`pip install sentence-transformers datasets accelerate`.
 """
 
 import argparse
