@@ -108,6 +108,7 @@ def sts_rows(file: Path) -> list[tuple[str, str, float]]:
 
 def scores_of(model: Path, data: Path, workdir: Path) -> dict[str, float]:
     """Return nDCG@10 of the retrieval sets, and Spearman's correlation on STS-B."""
+    from bert_jax.data.finetuning.columns import Columns
     from bert_jax.evaluation import evaluate
     from bert_jax.tasks.embedding.search.evaluation import evaluate_search
 
@@ -116,14 +117,15 @@ def scores_of(model: Path, data: Path, workdir: Path) -> dict[str, float]:
         name: evaluate_search(model, data / name, top_k=100, metric_names=("ndcg@10",), dtype=dtype)["ndcg@10"]
         for name in ("squad", "books")
     }
-    return scores | {"spearman": evaluate(model, str(data / "sts" / "dev.tsv"))["spearman"]}
+    columns = Columns("sentence1", "sentence2", "score")
+    return scores | {"spearman": evaluate(model, str(data / "sts" / "dev.tsv"), columns)["spearman"]}
 
 
 TRAINERS = {"bert_jax": train_ours, "sentence-transformers": train_theirs}
 
 
 def main(data: Path, model: Path, workdir: Path, record: Path, steps: int, seeds: int) -> None:
-    """Train what is not recorded, in alternation, and print the table.
+    """Train what is not recorded, in alternation, then score what has no scores, and print the table.
 
     Args:
         data: what `benchmarks.embedding_data` wrote.
@@ -134,29 +136,31 @@ def main(data: Path, model: Path, workdir: Path, record: Path, steps: int, seeds
         seeds: number of runs of each kind.
     """
     lines = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
-    if not any(line["run"] == "untrained" for line in lines):
-        lines.append({"run": "untrained", "trainer": "", "seed": 0} | scores_of(model, data, workdir))
-        _write(record, lines)
     for seed in range(seeds):
         for run in RUNS if seed == 0 else ("mixture",):
             for trainer in TRAINERS if run == "mixture" else ("bert_jax",):
                 key = {"run": run, "trainer": trainer, "seed": seed}
                 if any(line.items() >= key.items() for line in lines):
                     continue
-                out = workdir / f"{run}-{trainer}-{seed}"
-                words = ["--one", trainer, run, seed, "--data", data, "--model", model, "--workdir", out]
-                command = [
-                    sys.executable,
-                    "-m",
-                    "benchmarks.embedding_mixture",
-                    *map(str, words),
-                    "--steps",
-                    str(steps),
-                ]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                lines.append(key | json.loads(done.stdout.splitlines()[-1]) | scores_of(out / "model", data, workdir))
+                words = ["--one", trainer, run, seed, "--data", data, "--model", model]
+                words += ["--workdir", _place(workdir, key), "--steps", steps]
+                command = [sys.executable, "-m", "benchmarks.embedding_mixture", *map(str, words)]
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                lines.append(key | json.loads(done.stdout.splitlines()[-1]))
                 _write(record, lines)
+    if not any(line["run"] == "untrained" for line in lines):
+        lines.append({"run": "untrained", "trainer": "", "seed": 0})
+    for line in lines:
+        if "spearman" not in line:
+            finished = model if line["run"] == "untrained" else _place(workdir, line) / "model"
+            line |= scores_of(finished, data, workdir)
+            _write(record, lines)
     _print_table(lines)
+
+
+def _place(workdir: Path, line: dict[str, Any]) -> Path:
+    """Return the directory of a run."""
+    return workdir / f"{line['run']}-{line['trainer']}-{line['seed']}"
 
 
 def _print_table(lines: list[dict[str, Any]]) -> None:

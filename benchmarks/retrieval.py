@@ -1,4 +1,4 @@
-"""Search of SQuAD's paragraphs: BM25, and dense, sparse and multi-vector models with a reranker on top.
+"""Search of SQuAD's paragraphs: BM25, dense, sparse and multi-vector models, all of them fused, and rerankers on top.
 
     python -m benchmarks retrieval --data data --workdir runs/retrieval --record retrieval.jsonl
 
@@ -6,26 +6,36 @@ The corpus are all paragraphs of squad2_articles. The queries are the answerable
 articles no model was trained on. Models start from all-MiniLM-L6-v2 and train on the answerable questions of its train
 file, with negatives that all-MiniLM-L6-v2 mined. A sparse model needs a head of masked LM: it starts from further
 pretraining of all-MiniLM-L6-v2 on the paragraphs and on `--corpus`, with the bias lowered as in docs/retrieval.md.
+The small reranker has every third layer of the reranker, which is its teacher (configs/distil_reranker.py); both score
+the same pairs in turns.
 Finished runs are not repeated, recorded results are not measured again. Needs `pip install bm25s` and `'.[retrieval]'`.
 """
 
 import functools
+import itertools
 import json
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.distillation import run_verb
 from benchmarks.tasks import dtype_of
 from benchmarks.turns import append
+from bert_jax.tasks.embedding.search.fusion import Fusion
 
 _METRICS = ("ndcg@10", "mrr@10", "recall@100")
 _NEGATIVES = 2
+_LISTED = 7  # mined negatives of each list that the small reranker reads
 _TOP = 100  # documents of a query that are ranked
 _RERANKED = 20  # the first of them, which a reranker reads
 _PRETRAINING_STEPS = 400
+_TURNS = 5  # of the speed of both rerankers
+_FUSED = ("bm25", "dense", "sparse", "late interaction")
+_FUSIONS = {"fused by ranks": Fusion("rrf"), "fused by scores": Fusion("weighted", normalization="z-score")}
 _ACTIVE = 300  # tokens of the vocabulary that the sparse vector of a paragraph has before training
 # Kind of model -> its recipe, the number of mined negatives that it reads, and keys of its run.
 MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -43,7 +53,7 @@ _SHARED = {"data.max_seq_length": 192, "data.validation_split": 0.0, "eval_every
 
 
 def main(data: Path, model: Path, corpus: Sequence[str], workdir: Path, record: Path) -> None:
-    """Train what is not trained, measure what is not recorded, and print the table.
+    """Train what is not trained, measure what is not recorded, and print the tables.
 
     Args:
         data: data directory with squad2_articles.
@@ -54,35 +64,51 @@ def main(data: Path, model: Path, corpus: Sequence[str], workdir: Path, record: 
     """
     squad = data / "squad2_articles"
     beir = write_retrieval_set(squad / "train.json", squad / "dev.json", workdir / "beir")
-    tuples = _mine(model, squad / "train.json", beir / "corpus.jsonl", workdir)
+    pairs = _write_pairs(squad / "train.json", workdir)
+    tuples = _mine(model, pairs, beir / "corpus.jsonl", workdir / "tuples.jsonl", "n-tuple", _NEGATIVES)
 
     @functools.cache
     def trained(name: str) -> Path:
-        return _train(name, model, corpus, tuples, workdir)
+        return model if name.startswith("all-MiniLM") else _train(name, model, corpus, tuples, workdir)
+
+    @functools.cache
+    def small_reranker() -> Path:
+        lists = _mine(model, pairs, beir / "corpus.jsonl", workdir / "lists.jsonl", "labeled-list", _LISTED)
+        keys = {"dtype": dtype_of(workdir), "distillation.teacher": trained("reranker"), "eval_every": 0,
+                "data.max_seq_length": _SHARED["data.max_seq_length"]}  # fmt: skip
+        return run_verb("distill", f"distil_reranker:{lists},{layers_of(trained('reranker'))}", workdir / "small", keys)
 
     lines = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
-    for name in ("BM25", "all-MiniLM-L6-v2", *(name for name in MODELS if name != "reranker")):
+    evaluate = functools.partial(_evaluate, beir=beir, dtype=dtype_of(workdir), trained=trained)
+    for name in ("bm25", "all-MiniLM-L6-v2", *_FUSED[1:], *_FUSIONS):
         for reranked in (False, True):
             key = {"search": name, "reranked": reranked}
             if not any(line.items() >= key.items() for line in lines):
-                reranker = trained("reranker") if reranked else None
-                found = model if name.startswith("all-MiniLM") else None
-                if name in MODELS:
-                    found = trained(name)
-                dtype = dtype_of(workdir)
-                scores = _bm25(beir, reranker, dtype) if found is None else _evaluate(found, beir, reranker, dtype)
+                scores = evaluate(name, reranker=trained("reranker") if reranked else None)
                 lines.append(key | {metric: round(scores[metric], 4) for metric in _METRICS})
-                record.parent.mkdir(parents=True, exist_ok=True)
                 append(record, lines[-1])
     columns = [*_METRICS, *(f"reranked: {metric}" for metric in _METRICS[:-1])]
     print(f"| search | {' | '.join(columns)} |\n|---|" + "---|" * len(columns))
     for line in lines:
-        if not line["reranked"]:
-            again = next(each for each in lines if each["search"] == line["search"] and each["reranked"])
+        if line.get("reranked") is False:
+            again = next(each for each in lines if each.get("search") == line["search"] and each["reranked"])
             shown = [f"{line[metric]:.4f}" for metric in _METRICS] + [
                 f"{again[metric]:.4f}" for metric in _METRICS[:-1]
             ]
             print(f"| {line['search']} | {' | '.join(shown)} |")
+    if not any("reranker" in line for line in lines):
+        rerankers = {"reranker": trained("reranker"), "small reranker": small_reranker()}
+        rates = _pairs_per_second(rerankers, beir, dtype_of(workdir))
+        for name, place in rerankers.items():
+            scores = evaluate("dense", reranker=place)
+            figures = {"ndcg@10": round(scores["ndcg@10"], 4), "pairs_per_second": rates[name]}
+            lines.append({"reranker": name, "layers": layers_of(place)} | figures)
+            append(record, lines[-1])
+    print("\n| reranker of dense search | layers | nDCG@10 | pairs per second |\n|---|---|---|---|")
+    for line in lines:
+        if "reranker" in line:
+            rate = line["pairs_per_second"]
+            print(f"| {line['reranker']} | {line['layers']} | {line['ndcg@10']:.4f} | {rate:.0f} |")
 
 
 def write_retrieval_set(train: Path, dev: Path, place: Path) -> Path:
@@ -109,19 +135,24 @@ def _paragraphs(file: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
             yield article["title"], number, paragraph
 
 
-def _mine(model: Path, train: Path, corpus: Path, workdir: Path) -> Path:
-    """Return a table of the questions of the train file, their paragraphs, and mined negatives."""
-    pairs, tuples = workdir / "pairs.jsonl", workdir / "tuples.jsonl"
-    if not tuples.exists():
-        rows = [{"query": question["question"], "positive": paragraph["context"]}
-                for _, _, paragraph in _paragraphs(train)
-                for question in paragraph["qas"] if not question.get("is_impossible")]  # fmt: skip
-        pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        given = {"data": pairs, "out": tuples, "corpus": corpus, "corpus-column": "text", "format": "n-tuple",
-                 "num-negatives": _NEGATIVES}  # fmt: skip
+def _write_pairs(train: Path, workdir: Path) -> Path:
+    """Write a table of the answerable questions of the train file and their paragraphs, and return it."""
+    rows = [{"query": question["question"], "positive": paragraph["context"]}
+            for _, _, paragraph in _paragraphs(train)
+            for question in paragraph["qas"] if not question.get("is_impossible")]  # fmt: skip
+    pairs = workdir / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return pairs
+
+
+def _mine(model: Path, pairs: Path, corpus: Path, out: Path, layout: str, negatives: int) -> Path:
+    """Return a table of queries, their paragraphs, and mined negatives."""
+    if not out.exists():
+        given = {"data": pairs, "out": out, "corpus": corpus, "corpus-column": "text", "format": layout,
+                 "num-negatives": negatives}  # fmt: skip
         options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         subprocess.run([sys.executable, "-m", "bert_jax", "mine-negatives", str(model), *options], check=True)
-    return tuples
+    return out
 
 
 def _train(name: str, model: Path, corpus: Sequence[str], tuples: Path, workdir: Path) -> Path:
@@ -167,29 +198,42 @@ def _lowered(model: Path, workdir: Path) -> Path:
     return lowered
 
 
-def _evaluate(model: Path, beir: Path, reranker: Path | None, dtype: str) -> dict[str, float]:
+def _evaluate(
+    name: str, beir: Path, dtype: str, trained: Callable[[str], Path], reranker: Path | None
+) -> dict[str, float]:
+    """Return the metrics of a search, by the name of its row."""
     from bert_jax.tasks.embedding.search.evaluation import evaluate_search
 
-    return evaluate_search(model, beir, top_k=_TOP, metric_names=_METRICS, reranker=reranker or "",
-                           rerank_top_k=_RERANKED, dtype=dtype)  # fmt: skip
+    options: dict[str, Any] = {"reranker": reranker or "", "rerank_top_k": _RERANKED, "dtype": dtype}
+    if name in _FUSIONS or name == "bm25":
+        parts = _FUSED if name in _FUSIONS else ("bm25",)
+        options["searchers"] = [part if part == "bm25" else str(trained(part)) for part in parts]
+        options["fusion"] = _FUSIONS.get(name)
+    model = None if "searchers" in options else trained(name)
+    return evaluate_search(model, beir, top_k=_TOP, metric_names=_METRICS, **options)
 
 
-def _bm25(beir: Path, reranker: Path | None, dtype: str) -> dict[str, float]:
-    """Return the metrics of BM25 (bm25s: Lucene's formula, English stop words)."""
-    import bm25s
-
+def _pairs_per_second(rerankers: dict[str, Path], beir: Path, dtype: str) -> dict[str, float]:
+    """Return the median speed of each reranker on every question with two paragraphs, in turns."""
     from bert_jax.data.retrieval_sets import read_retrieval_set
     from bert_jax.inference import pipeline
-    from bert_jax.tasks.embedding.search.evaluation import rerank, score_rankings
 
     given = read_retrieval_set(beir, "test")
-    names, texts = zip(*given.documents(), strict=True)
-    index = bm25s.BM25()
-    index.index(bm25s.tokenize(list(texts), show_progress=False), show_progress=False)
-    asked = bm25s.tokenize(list(given.queries.values()), show_progress=False)
-    found, scores = index.retrieve(asked, k=_TOP, show_progress=False)
-    rankings = {query: {names[i]: float(score) for i, score in zip(row, of_row, strict=True)}
-                for query, row, of_row in zip(given.queries, found, scores, strict=True)}  # fmt: skip
-    if reranker:
-        rankings = rerank(pipeline("rerank", str(reranker), dtype=dtype), given, rankings, _RERANKED)
-    return score_rankings(given, rankings, _METRICS)
+    texts = itertools.cycle(text for _, text in given.documents())
+    queries = [query for query in given.queries.values() for _ in range(2)]
+    documents = list(itertools.islice(texts, len(queries)))
+    opened = {name: pipeline("rerank", str(place), dtype=dtype) for name, place in rerankers.items()}
+    rates: dict[str, list[float]] = {name: [] for name in opened}
+    for turn in range(_TURNS + 1):
+        for name, reranker in opened.items():
+            start = time.perf_counter()
+            reranker.logits(queries, documents)
+            if turn:  # the first compiles
+                rates[name].append(len(queries) / (time.perf_counter() - start))
+    return {name: round(statistics.median(values), 1) for name, values in rates.items()}
+
+
+def layers_of(model: Path) -> int:
+    """Return the number of layers in the config of a model directory."""
+    layers: int = json.loads((model / "config.json").read_text())["num_hidden_layers"]
+    return layers
