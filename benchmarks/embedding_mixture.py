@@ -31,8 +31,8 @@ BATCH, LENGTH, RATE, SCALE = 32, 128, 2e-5, 20.0
 
 
 def train_ours(data: Path, model: Path, sets: Sequence[str], steps: int, seed: int, out: Path) -> dict[str, float]:
-    """Train with bert_jax as `bert-jax finetune` does, and return the seconds of the steps and of compilation."""
-    from bert_jax import process, recipes
+    """Train with bert_jax, and return the seconds of the steps and of compilation."""
+    from bert_jax import recipes
     from bert_jax.training import train
     from bert_jax.training.metrics import read_metrics
 
@@ -47,7 +47,6 @@ def train_ours(data: Path, model: Path, sets: Sequence[str], steps: int, seed: i
         recipe.data.update(of_sets[sets[0]])
     else:
         recipe.data.sets, recipe.data.sampling = of_sets, "proportional"
-    process.keep_freed_memory()
     start = time.perf_counter()
     train(recipe, out, progress=False)
     seconds = time.perf_counter() - start
