@@ -8,7 +8,7 @@ file, with negatives that all-MiniLM-L6-v2 mined. A sparse model needs a head of
 pretraining of all-MiniLM-L6-v2 on the paragraphs and on `--corpus`, with the bias lowered as in docs/retrieval.md.
 The small reranker has every third layer of the reranker, which is its teacher (configs/distil_reranker.py); both score
 the same pairs in turns.
-Finished runs are not repeated, recorded results are not measured again. Needs `pip install bm25s` and `'.[retrieval]'`.
+Finished runs are not repeated, recorded results are not measured again. Needs `pip install '.[retrieval]'`.
 """
 
 import functools

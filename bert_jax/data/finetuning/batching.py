@@ -122,7 +122,7 @@ class TrainSource:
         return batch | {name: np.full(len(batch["example_weights"]), value, np.float32) for name, value in more.items()}
 
     def pad(self, index: np.ndarray, bucket: int) -> Batch:
-        """Return the batch of the examples `index`, padded to the length `bucket`."""
+        """Return the batch of the examples `index`, padded to the length `bucket`, one of `buckets`."""
         return self.features.pad(index, bucket, self._pad_id)
 
     def shapes(self) -> dict[int, int]:

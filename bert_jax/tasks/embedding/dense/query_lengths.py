@@ -37,7 +37,7 @@ class QuerySource(TrainSource):
     """Endless shuffled batches; `batch` is a pure function of (seed, step), see `TrainSource`.
 
     The first text of each row is not in `input_ids` `[B, T - 1, S]` and the other inputs of this shape, but in
-    `query_ids` `[B, Q]` and the others of `QUERY_NAMES`.
+    `query_ids` `[B, Q]` and the others of `QUERY_NAMES`. `buckets` are the numbers of the lengths, from 0.
 
     Args:
         source: batches of the same rows, which are `Groups` or contain them.
