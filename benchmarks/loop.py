@@ -103,7 +103,7 @@ def _steps_alone(recipe: ConfigDict) -> Callable[[int], None]:
         nonlocal state
         with jax.set_mesh(mesh):
             for batch in itertools.islice(batches, count):
-                state, _ = program.train_step(state, batch)
+                state, _ = program.train_step(state, batch, recipe.seed)
         jax.block_until_ready(state)
 
     return run

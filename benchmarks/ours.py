@@ -51,13 +51,13 @@ def pretraining(dtype: str, size: str, sequences: int, length: int) -> None:
     optimizer, mesh = make_optimizer(lambda step: 1e-4), sharding.make_mesh()
     shardings = parameter_sharding.param_shardings(mesh, abstract_state(task.model.init, optimizer))
     state = init_state(task.model.init, optimizer, 0, shardings)
-    step = jit_train_step(make_train_step(task, optimizer, seed=0), mesh, shardings)
+    step = jit_train_step(make_train_step(task, optimizer), mesh, shardings)
     batch, bound = random_batch(task.model.config.vocab_size, sequences, length), MemoryBound()
 
     def work(units: int) -> int:
         nonlocal state
         for _ in range(units):
-            state, _ = step(state, batch)
+            state, _ = step(state, batch, 0)
             bound.check()  # as a run does after each step
         jax.block_until_ready(state)
         return units * sequences * length

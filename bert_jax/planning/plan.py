@@ -188,7 +188,7 @@ def _plan_stage(
     }
     shapes = [part["input_ids"].shape for part in sub_batches(stage.batch).values()]
     flops = step_flops(abstract_task.task.model, stage.batch)
-    lowered = program.train_step.lower(program.like, batch)  # type: ignore[attr-defined]
+    lowered = program.train_step.lower(program.like, batch, 0)  # type: ignore[attr-defined]
     compiled = compile_step(lowered, dict(mesh.shape), topology)
     best = (peak_flops(mesh.devices.flat[0]) or 0.0) * mesh.size
     seconds = Seconds(

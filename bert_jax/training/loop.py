@@ -249,7 +249,7 @@ class _Run:
                 with self.timer.pause("input"):
                     batch = next(batches)
                 with self._compiling(batch):
-                    state, metrics = self.train_step(state, batch)
+                    state, metrics = self.train_step(state, batch, self.recipe.seed)
                 if done == self.start + 1:
                     stack.enter_context(self.stop.deferred())  # from here on, a signal stops the run after it has saved
                 window.add(done, metrics)

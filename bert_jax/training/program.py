@@ -34,7 +34,7 @@ class Program:
         optimizer: the optimizer that the step applies.
         like: the shapes, dtypes and shardings of the state.
         shardings: the shardings of the state.
-        train_step: the jitted step, (state, batch) -> (state, metrics).
+        train_step: the jitted step, (state, batch, seed) -> (state, metrics).
     """
 
     schedule: Schedule
@@ -53,7 +53,7 @@ def make_program(recipe: Recipe, task: Task, init_params: InitParams, num_steps:
         lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), abstract, shardings
     )
     micro_batches = 1 if compares_rows(recipe) else recipe.accumulation_steps
-    step = make_train_step(task, optimizer, recipe.seed, micro_batches)
+    step = make_train_step(task, optimizer, micro_batches)
     return Program(schedule, optimizer, like, shardings, jit_train_step(step, mesh, shardings))
 
 

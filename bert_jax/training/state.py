@@ -44,13 +44,13 @@ def init_state(
 ) -> State:
     """Make the state of step 0 directly in shards: no device and no host ever holds all of it.
 
-    The arrays `args` are passed to `init_params` after the key.
+    The arrays `args` are passed to `init_params` after the key. The compiled program is the same for all seeds.
     """
 
-    def make(*args: Any) -> State:
+    def make(seed: jax.Array, *args: Any) -> State:
         return _fresh(lambda key: init_params(key, *args), optimizer, seed)
 
-    state: State = jax.jit(make, out_shardings=shardings)(*args)
+    state: State = jax.jit(make, out_shardings=shardings)(seed, *args)
     return state
 
 
@@ -90,7 +90,7 @@ def initial_state(
     return init_state(init_params, optimizer, seed, jax.tree.map(lambda leaf: leaf.sharding, like), pretrained)
 
 
-def _fresh(init_params: InitParams, optimizer: optax.GradientTransformation, seed: int) -> State:
+def _fresh(init_params: InitParams, optimizer: optax.GradientTransformation, seed: int | jax.Array) -> State:
     params = init_params(jax.random.key(seed))
     return State(params, optimizer.init(params), jnp.zeros([], jnp.int32))
 

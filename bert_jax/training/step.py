@@ -16,22 +16,21 @@ from bert_jax.jobs.base import Batches, Metrics, Task
 from bert_jax.training.state import State
 from bert_jax.training.workdir import Workdir
 
-TrainStep = Callable[[State, Batch], tuple[State, Metrics]]
+TrainStep = Callable[[State, Batch, int], tuple[State, Metrics]]
 
 
-def make_train_step(
-    task: Task, optimizer: optax.GradientTransformation, seed: int, accumulation_steps: int = 1
-) -> TrainStep:
+def make_train_step(task: Task, optimizer: optax.GradientTransformation, accumulation_steps: int = 1) -> TrainStep:
     """Return the training step, not yet jitted. Its metrics are (sum, count) pairs.
 
     A step whose loss or gradient is not finite leaves parameters and optimizer unchanged: its metric `skipped` is 1,
     and its other metrics have sum and count 0.
 
-    Dropout masks come from `fold_in(key(seed), step)`. With `accumulation_steps` n, n micro-batches run in sequence;
-    their losses are divided by the total weight of the batch, so that the gradient is that of the whole batch.
+    Dropout masks come from `fold_in(key(seed), step)`; the seed is an argument of the step, so that runs that differ in
+    it alone share a compiled program. With `accumulation_steps` n, n micro-batches run in sequence; their losses are
+    divided by the total weight of the batch, so that the gradient is that of the whole batch.
     """
 
-    def train_step(state: State, batch: Batch) -> tuple[State, Metrics]:
+    def train_step(state: State, batch: Batch, seed: int) -> tuple[State, Metrics]:
         dropout_key = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, metrics = _gradients(task, state.params, batch, dropout_key, accumulation_steps)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -51,12 +50,13 @@ def make_train_step(
 
 
 def jit_train_step(step: TrainStep, mesh: Mesh, shardings: State) -> TrainStep:
-    """Jit a training step: the state is donated and keeps its shardings, the batch is split, metrics are replicated."""
+    """Jit a training step: the state is donated and keeps its shardings, the batch is split, all else is replicated."""
+    replicated = NamedSharding(mesh, PartitionSpec())
     return jax.jit(
         step,
         donate_argnums=0,
-        in_shardings=(shardings, NamedSharding(mesh, sharding.batch_spec())),
-        out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
+        in_shardings=(shardings, NamedSharding(mesh, sharding.batch_spec()), replicated),
+        out_shardings=(shardings, replicated),
         compiler_options=compilers.XLA_OPTIONS.get(mesh.devices.flat[0].platform),
     )
 

@@ -85,11 +85,11 @@ def ours(directory, schedule: str, bias_correction: bool) -> dict[str, np.ndarra
     model = from_pretrained(directory)
     rate = make_schedule(schedule, PEAK, STEPS, WARMUP)
     optimizer = make_optimizer(rate, eps=EPS, weight_decay=DECAY, clip_norm=CLIP, bias_correction=bias_correction)
-    step = jax.jit(make_train_step(PretrainingTask(model.bert, majority_id=5), optimizer, seed=0))
+    step = jax.jit(make_train_step(PretrainingTask(model.bert, majority_id=5), optimizer))
     params = jax.tree.map(jax.numpy.asarray, model.params)
     state = State(params, optimizer.init(params), jax.numpy.int32(0))
     for i in range(STEPS):
-        state, metrics = step(state, batch(i))
+        state, metrics = step(state, batch(i), 0)
         assert float(metrics["grad_norm"][0]) > CLIP  # so that clipping has something to do
     return to_huggingface(model.config, "pretraining", jax.tree.map(np.asarray, state.params))
 

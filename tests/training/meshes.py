@@ -125,14 +125,14 @@ def run(devices=8, accumulation_steps=1, **sizes):
     mesh = sharding.make_mesh(**sizes, devices=jax.devices()[:devices])
     with jax.set_mesh(mesh):
         state, shardings = begin(task, optimizer, mesh)
-        step = steps.jit_train_step(steps.make_train_step(task, optimizer, 0, accumulation_steps), mesh, shardings)
+        step = steps.jit_train_step(steps.make_train_step(task, optimizer, accumulation_steps), mesh, shardings)
         losses, norms, compiled = [], [], None
         for i in range(4):
             host = random_batch(seed=i)
             where = jax.sharding.NamedSharding(mesh, sharding.batch_spec())
             batch = device_batch(lambda rows, host=host: {k: v[rows] for k, v in host.items()}, 16, where)
-            compiled = compiled or step.lower(state, batch).compile()
-            state, metrics = compiled(state, batch)
+            compiled = compiled or step.lower(state, batch, 0).compile()
+            state, metrics = compiled(state, batch, 0)
             losses.append(float(metrics["loss"][0]))
             norms.append(float(metrics["grad_norm"][0]))
     kept = jax.tree.map(lambda a, b: a.sharding == b, state, shardings)

@@ -28,8 +28,8 @@ def lowered(config, dtype):
     optimizer, mesh = make_optimizer(lambda step: 1e-3), sharding.make_mesh(devices=jax.devices()[:1])
     state = abstract_state(task.model.init, optimizer)
     batch = synthetic.random_batch(rows=16, length=64, predictions=10)
-    run = jit_train_step(make_train_step(task, optimizer, 0), mesh, parameter_sharding.param_shardings(mesh, state))
-    return run.lower(state, batch), step_flops(task.model, batch)
+    run = jit_train_step(make_train_step(task, optimizer), mesh, parameter_sharding.param_shardings(mesh, state))
+    return run.lower(state, batch, 0), step_flops(task.model, batch)
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])

@@ -57,7 +57,7 @@ def stepped(place, steps=1, **changes):
     state = initial_state(job, made.optimizer, c.seed, made.like, c.reinit_layers)
     before, moments = flat(state.params), flat(state.opt_state)
     for step in range(steps):
-        state, _ = made.train_step(state, job.train_source.batch(step))
+        state, _ = made.train_step(state, job.train_source.batch(step), c.seed)
     return before, flat(state.params), moments
 
 

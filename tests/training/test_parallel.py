@@ -116,13 +116,13 @@ def test_gradients_summed_in_bfloat16_are_close_to_those_summed_in_float32(print
 
 def test_dropout_differs_from_step_to_step_and_not_from_run_to_run():
     task = pretraining_task()
-    step = jax.jit(steps.make_train_step(task, make_optimizer(lambda step: 0.0), seed=0))
+    step = jax.jit(steps.make_train_step(task, make_optimizer(lambda step: 0.0)))
     init = jax.jit(lambda: _fresh(task.model.init, make_optimizer(lambda step: 0.0), 0))
     state, batch = init(), random_batch()
     losses = []
     for _ in range(3):
-        state, metrics = step(state, batch)
+        state, metrics = step(state, batch, 0)
         losses.append(float(metrics["loss"][0]))
     assert len(set(losses)) == 3
-    assert float(step(init(), batch)[1]["loss"][0]) == losses[0]
+    assert float(step(init(), batch, 0)[1]["loss"][0]) == losses[0]
     assert jnp.array_equal(state.step, 3)

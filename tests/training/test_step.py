@@ -19,16 +19,16 @@ SKIPPED, LEARNED = {"skipped": 1.0}, {"skipped": 0.0}
 def test_a_step_that_is_not_finite_changes_nothing(accumulation_steps):
     task = pretraining_task()
     optimizer = make_optimizer(lambda step: 1e-3, average_decay=0.9)
-    step = jax.jit(make_train_step(task, optimizer, seed=0, accumulation_steps=accumulation_steps))
-    before, _ = step(init_state(task.model.init, optimizer, 0, None), random_batch())
+    step = jax.jit(make_train_step(task, optimizer, accumulation_steps))
+    before, _ = step(init_state(task.model.init, optimizer, 0, None), random_batch(), 0)
     bad = random_batch(seed=1)
     bad["masked_weights"][-1, 0] = np.nan
-    after, metrics = step(before, bad)
+    after, metrics = step(before, bad, 0)
     jax.tree.map(np.testing.assert_array_equal, (after.params, after.opt_state), (before.params, before.opt_state))
     assert int(after.step) == 2
     assert metrics.pop("skipped") == (1, 1)
     assert {tuple(map(float, pair)) for pair in metrics.values()} == {(0, 0)}
-    learned, metrics = step(after, random_batch(seed=2))
+    learned, metrics = step(after, random_batch(seed=2), 0)
     assert metrics["skipped"] == (0, 1) and metrics["loss"][0] > 0
     assert not np.array_equal(learned.params["mlm"]["bias"], after.params["mlm"]["bias"])
 

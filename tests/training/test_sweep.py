@@ -4,7 +4,9 @@ import json
 import statistics
 from pathlib import Path
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax.cli import main
 from bert_jax.errors import InputError
@@ -45,6 +47,33 @@ def test_seeds_are_averaged_and_the_best_comes_first(command, tmp_path, capsys, 
     assert main([*command, "--workdir", str(tmp_path), *grid]) == 0
     assert (runs[0] / "metrics.jsonl").stat().st_mtime_ns == finished  # not run again
     assert json.loads((tmp_path / "sweep.json").read_text()) == rows
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """Return the names of the compiled programs since the start of the test, as JAX's cache has them."""
+    options = {
+        "jax_compilation_cache_dir": str(tmp_path / "programs"),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # else JAX stays with its directory
+    yield lambda: {path.name.removesuffix("-cache") for path in (tmp_path / "programs").glob("*-cache")}
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_another_seed_compiles_nothing(command, tmp_path, compiled):
+    runs = [[*command, "--workdir", str(tmp_path / str(seed)), f"--config.seed={seed}"] for seed in (0, 2**31 - 1)]
+    assert main(runs[0]) == 0
+    first = compiled()
+    assert any(name.startswith("jit_train_step-") for name in first)
+    assert main(runs[1]) == 0
+    assert compiled() == first
 
 
 @pytest.mark.parametrize(
