@@ -36,8 +36,9 @@ class GatedConfig(FeedForwardConfig):
 class NormsConfig(ModelPart):
     """The norms of the encoder; no_norm is that of Sun et al. 2020 (arXiv:2004.02984, section 3.3)."""
 
-    norm: str = setting("layer_norm", "norm of the layers; no_norm = a scale and a bias alone",
-                        choices=("layer_norm", "rms_norm", "no_norm"), shapes=True)  # fmt: skip
+    norm: str = setting("layer_norm", "norm of the layers; zero_centered_rms_norm = its scale is 1 plus a parameter; "
+                        "no_norm = a scale and a bias alone", shapes=True,
+                        choices=("layer_norm", "rms_norm", "zero_centered_rms_norm", "no_norm"))  # fmt: skip
     norm_placement: str = setting("post", "post = after each residual sum, pre = before each block and after the last",
                                   choices=("post", "pre"))  # fmt: skip
     first_layer_norm: bool = setting(True, "whether the first attention block has a LayerNorm, if pre")

@@ -25,7 +25,7 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 SPLADE_POOLINGS = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")  # poolings of masked-LM logits
 SPARSE_POOLINGS = (*SPLADE_POOLINGS, "lexical")  # lexical: a weight for each token of the text
 LAYER_ACTIVATIONS = ("identity", "tanh", "sigmoid", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish")
-SUMMARIES = ("pooler", "tanh", "relu", "gelu", "hidden_act", "transform")
+SUMMARIES = ("pooler", "tanh", "relu", "gelu", "hidden_act", "transform", "none")
 
 
 @dataclasses.dataclass(frozen=True)

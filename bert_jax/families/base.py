@@ -64,6 +64,8 @@ class Family:
         narrow_embeddings: whether narrow embeddings are a sign of the family where `config.json` has no model_type.
         tokenizer_class: default tokenizer class of transformers; "" = the files name it.
         token_types: whether its tokenizers return token types by default.
+        either_padding: whether files may ask for padding on the left: only distances of tokens count, so that outputs
+            are those of rows padded on the right.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Family:
     narrow_embeddings: bool = False
     tokenizer_class: str = ""
     token_types: bool = True
+    either_padding: bool = False
 
 
 def number(hf: Json, key: str) -> Any:

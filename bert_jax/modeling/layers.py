@@ -56,13 +56,15 @@ class Dense(nnx.Module):
 class LayerNorm(nnx.Module):
     """LayerNorm over the last axis, with statistics in float32 and in two passes for any dtype of `x`.
 
-    If `config.norms.norm` is rms_norm, the mean is not subtracted (Zhang and Sennrich 2019, arXiv:1910.07467). If it is
-    no_norm, there are no statistics, but only scale and bias (Sun et al. 2020, arXiv:2004.02984, section 3.3).
+    If `config.norms.norm` is rms_norm, the mean is not subtracted (Zhang and Sennrich 2019, arXiv:1910.07467); if it is
+    zero_centered_rms_norm, the scale is 1 plus the parameter besides. If it is no_norm, there are no statistics, but
+    only scale and bias (Sun et al. 2020, arXiv:2004.02984, section 3.3).
     """
 
     def __init__(self, config: BertConfig, features: int, epsilon: float | None = None):
         self.epsilon, self.kind = config.layer_norm_eps if epsilon is None else epsilon, config.norms.norm
-        self.scale = nnx.Param(jnp.ones((features,), jnp.float32))
+        self.offset = 1.0 if self.kind == "zero_centered_rms_norm" else 0.0  # what the parameter lacks of the scale
+        self.scale = nnx.Param(jnp.full((features,), 1.0 - self.offset, jnp.float32))
         if config.norms.norm_bias:
             self.bias = nnx.Param(jnp.zeros((features,), jnp.float32))
 
@@ -73,7 +75,7 @@ class LayerNorm(nnx.Module):
             x -= x.mean(axis=-1, keepdims=True)
         if self.kind != "no_norm":
             x *= jax.lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + self.epsilon)
-        y = x * self.scale[...]
+        y = x * (self.scale[...] + self.offset if self.offset else self.scale[...])
         return (y + self.bias[...] if hasattr(self, "bias") else y).astype(dtype)
 
 

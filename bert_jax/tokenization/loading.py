@@ -166,7 +166,8 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
         )
         files = dataclasses.replace(files, algorithm=None)
     for part, name in (("padding", "padding_side"), ("truncation", "truncation_side")):
-        if side := (content.pop(part, None) or {}).get("direction"):
+        side = (content.pop(part, None) or {}).get("direction")
+        if side and not (files.either_padding and part == "padding"):
             settings.setdefault(name, side.lower())
     check_keys({"padding_side": settings.get("padding_side")}, TOKENIZER_CONFIG, "tokenizer.json: padding")
     is_generic = files.explicit and files.algorithm is None  # such classes use tokenizer.json unchanged
@@ -209,11 +210,16 @@ def _decoder_of(algorithm: str | None, model: str) -> Any:
 
 
 def _lay_out(backend: tokenizers.Tokenizer, special: dict[str, str]) -> None:
-    """Add a row layout to a tokenizer without one: RoBERTa's if its cls token is `<s>`, else BERT's."""
+    """Add a row layout to a tokenizer without one.
+
+    It is RoBERTa's if its cls token is `<s>`, none around texts if the cls token is the sep token, else BERT's.
+    """
     tokens = sep_and_cls(special, backend)
     rows: tokenizers.processors.PostProcessor = tokenizers.processors.BertProcessing(*tokens)
     if special["cls"] == "<s>":
         rows = tokenizers.processors.RobertaProcessing(*tokens, trim_offsets=False, add_prefix_space=False)
+    if special["cls"] == special["sep"]:
+        rows = tokenizers.processors.TemplateProcessing(single="$A", pair="$A $B:1")
     other = backend.post_processor
     backend.post_processor = rows if other is None else tokenizers.processors.Sequence([other, rows])
 
@@ -237,8 +243,10 @@ def _specials_of(backend: tokenizers.Tokenizer, files: TokenizerFiles) -> dict[s
         tokens += [token for token in (named, defaults_of_class.get(role)) if token]
         if tokens:
             special[role] = tokens[0]
-    for role, other in (("cls", "bos"), ("sep", "eos")):  # Llama's tokenizers define only bos and eos
-        token = named_special(other, files.settings)
-        if role not in special and token and backend.token_to_id(token) is not None:
-            special[role] = token
+    # Llama's tokenizers define only bos and eos, Qwen's only eos.
+    for role, others in (("cls", ("bos", "eos")), ("sep", ("eos",))):
+        named = (named_special(other, files.settings) for other in others)
+        tokens = [token for token in named if token and backend.token_to_id(token) is not None]
+        if role not in special and tokens:
+            special[role] = tokens[0]
     return special

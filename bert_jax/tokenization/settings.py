@@ -42,6 +42,7 @@ class TokenizerFiles:
         family: model type without "-" and "_"; "" = not known.
         rows: number of rows in the model's word embedding; None = not known.
         model_type: model_type of config.json; None = there is none.
+        either_padding: that of the family.
     """
 
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -52,6 +53,7 @@ class TokenizerFiles:
     family: str = ""
     rows: int | None = None
     model_type: Any = None
+    either_padding: bool = False
 
 
 def read_files(directory: storage.Path) -> TokenizerFiles:
@@ -64,6 +66,10 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
     settings = _read(directory / "tokenizer_config.json")
     named = [settings.get("tokenizer_class"), config.get("tokenizer_class"), config.get("model_type")]
     named = [name for name in named if isinstance(name, str) and name]
+    known = [kind for name in named if (kind := FAMILIES.of_tokenizer(short_name(name)))]
+    either_padding = any(kind.either_padding for kind in known)
+    if either_padding and settings.get("padding_side") == "left":
+        del settings["padding_side"]
     try:
         algorithm = algorithm_of(named[:1], (directory / "tokenizer.json").exists())
     except InputError as error:
@@ -82,7 +88,6 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
         added = _encoder(directory / "added_tokens.json", set(_names(settings)))
     _check_types(settings, where)
     further = tuple(_further_specials(settings, where))
-    known = [kind for name in named if (kind := FAMILIES.of_tokenizer(short_name(name)))]
     explicit = bool(settings.get("tokenizer_class") or config.get("tokenizer_class"))
     if explicit and named:  # config.json may have any value here
         settings.setdefault("tokenizer_class", named[0])
@@ -93,7 +98,8 @@ def read_files(directory: storage.Path) -> TokenizerFiles:
     rows = config.get("vocab_size")
     rows = rows if isinstance(rows, int) and not isinstance(rows, bool) else None
     family = short_name(known[0].name) if known else ""
-    return TokenizerFiles(settings, added, further, algorithm, explicit, family, rows, config.get("model_type"))
+    model_type = config.get("model_type")
+    return TokenizerFiles(settings, added, further, algorithm, explicit, family, rows, model_type, either_padding)
 
 
 def max_length_of(settings: Mapping[str, Any]) -> int | None:

@@ -74,6 +74,17 @@ CONFIGS = {
         "eos_token_id": 2,
     },
     "eurobert": _BERT | {"num_key_value_heads": 2, "classifier_pooling": "late"},
+    "gemma3_text": _BERT
+    | {
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "sliding_window": 8,
+        "sliding_window_pattern": 3,
+        "use_bidirectional_attention": True,
+        "query_pre_attn_scalar": 10,
+    },
+    "qwen3": _BERT | {"num_key_value_heads": 2, "head_dim": 16},
     "longformer": _ROBERTA | {"attention_window": [4, 8, 4], "sep_token_id": 2},
     "big_bird": _BERT | {"attention_type": "original_full"},  # test_hf_sparse_attention has the other
     "gte": _BERT | {"pad_token_id": 1, "type_vocab_size": 1},
@@ -153,6 +164,9 @@ VARIANTS = {
         "key_query_shared_bottleneck": False, "intra_bottleneck_size": 48, "normalization_type": "layer_norm"}, False),
     "mobilebert with wide word embeddings": ("mobilebert", "encoder", {
         "embedding_size": 48, "num_feedforward_networks": 2}, False),
+    "gemma with biases, all layers global": ("gemma3_text", "encoder", {
+        "attention_bias": True, "sliding_window_pattern": 1, "num_key_value_heads": 4,
+        "query_pre_attn_scalar": 16}, False),
     "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
 }  # fmt: skip
 VARIED = [

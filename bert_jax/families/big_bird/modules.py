@@ -16,7 +16,6 @@ from bert_jax.modeling.attention_mask import AttentionMask
 from bert_jax.modeling.attention_plan import AttentionPlan
 from bert_jax.modeling.backends import merge_heads, split_heads
 from bert_jax.modeling.compute import Compute
-from bert_jax.modeling.embeddings import Embeddings
 from bert_jax.modeling.stack import Beside
 
 BLOCK_SPARSE = "block_sparse"  # the backend that replaces xla for long sequences
@@ -83,10 +82,3 @@ class RandomBlocks(Beside):
 
     def plan_of_layer(self, plan: AttentionPlan, row: Any) -> AttentionPlan:
         return dataclasses.replace(plan, extra=dataclasses.replace(plan.extra, random=row))
-
-
-class ScaledEmbeddings(Embeddings):
-    """Embeddings whose word embeddings are multiplied by the square root of the hidden size."""
-
-    def words(self, input_ids: jax.Array, mask: AttentionMask, compute: Compute) -> jax.Array:
-        return super().words(input_ids, mask, compute) * self.config.hidden_size**0.5

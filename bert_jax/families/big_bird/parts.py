@@ -1,11 +1,11 @@
-"""The parts of BigBird: block-sparse attention, scaled embeddings, and a span head of its own."""
+"""The parts of BigBird: block-sparse attention, and a span head of its own."""
 
 import dataclasses
 
 from bert_jax.config.attention import AttentionConfig
-from bert_jax.config.embeddings import EmbeddingsConfig
 from bert_jax.config.fields import setting
 from bert_jax.config.heads import HeadsConfig
+from bert_jax.config.scaled_embeddings import ScaledConfig as ScaledConfig
 
 _MODULES = "bert_jax.families.big_bird.modules"
 _WITH_UNREAD_POOLER = ("masked_lm", "sequence_classification", "token_classification")
@@ -46,16 +46,6 @@ class BlockSparseConfig(AttentionConfig):
     @property
     def has_bias(self) -> tuple[bool, bool]:
         return (self.attention_bias and self.qkv_bias,) * 2
-
-
-@dataclasses.dataclass(frozen=True)
-class ScaledConfig(EmbeddingsConfig):
-    """Embeddings with optional scaling of those of words."""
-
-    rescale_embeddings: bool = setting(False, "whether word embeddings are scaled by the square root of hidden_size")
-
-    def builds(self) -> str:
-        return f"{_MODULES}.ScaledEmbeddings" if self.rescale_embeddings else super().builds()
 
 
 @dataclasses.dataclass(frozen=True)

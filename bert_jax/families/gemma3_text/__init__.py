@@ -1,0 +1,1 @@
+"""Gemma 3 with attention to both sides, as in EmbeddingGemma."""
