@@ -71,10 +71,9 @@ class BertConfig(EncoderConfig):
         match head:
             case "pretraining" | "next_sentence":
                 return "pooler"
-            case "sequence_classification" if self.classifies_embedding:
-                return "embedding"
             case "sequence_classification":
-                return None if self.heads.classifier_summary == "none" else self.heads.classifier_summary
+                summary = "embedding" if self.classifies_embedding else self.heads.classifier_summary
+                return None if summary == "none" else summary
             case "multiple_choice":
                 return self.heads.choice_summary
             case "token_classification" | "question_answering" if self.heads.classifier_summary == "transform":

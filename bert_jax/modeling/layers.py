@@ -56,9 +56,8 @@ class Dense(nnx.Module):
 class LayerNorm(nnx.Module):
     """LayerNorm over the last axis, with statistics in float32 and in two passes for any dtype of `x`.
 
-    If `config.norms.norm` is rms_norm, the mean is not subtracted (Zhang and Sennrich 2019, arXiv:1910.07467); if it is
-    zero_centered_rms_norm, the scale is 1 plus the parameter besides. If it is no_norm, there are no statistics, but
-    only scale and bias (Sun et al. 2020, arXiv:2004.02984, section 3.3).
+    rms_norm subtracts no mean (Zhang and Sennrich 2019, arXiv:1910.07467); in zero_centered_rms_norm, the scale is 1
+    plus the parameter besides; no_norm is only scale and bias (Sun et al. 2020, arXiv:2004.02984, section 3.3).
     """
 
     def __init__(self, config: BertConfig, features: int, epsilon: float | None = None):
