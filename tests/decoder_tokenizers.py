@@ -1,8 +1,10 @@
-"""Files of tokenizers as Gemma, mmBERT and Qwen have them, over a small vocabulary; and helpers to write such files."""
+"""Tokenizer files as Gemma, mmBERT, Qwen and T5 have them, over small vocabularies, and helpers that write files."""
 
+import io
 import json
 
 import pytest
+import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
@@ -18,6 +20,14 @@ def byte_level(texts, specials, vocab_size=900):
     backend.train_from_iterator(texts, trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=specials, initial_alphabet=alphabet, show_progress=False))  # fmt: skip
     return backend
+
+
+def unigrams(texts, vocab_size=3000, **options):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, vocab_size=vocab_size, hard_vocab_limit=False,
+        minloglevel=2, **options)  # fmt: skip
+    return model.getvalue()
 
 
 def write_json(path, content):
@@ -99,3 +109,13 @@ def qwen_folder(with_row):
         return transformers.AutoTokenizer.from_pretrained(directory, padding_side="right")
 
     return write
+
+
+def t5_folder(directory, texts):
+    """T5's unigrams, with the tokens for masked spans at the end; rows end with `</s>`."""
+    model = sentencepiece.SentencePieceProcessor(model_proto=unigrams(texts, pad_id=0, eos_id=1, unk_id=2, bos_id=-1))
+    pieces = [(model.id_to_piece(i), model.get_score(i)) for i in range(len(model))]
+    pieces += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
+    transformers.T5Tokenizer(vocab=pieces, model_max_length=512).save_pretrained(directory)
+    write_json(directory / "config.json", {"model_type": "t5"})
+    return transformers.AutoTokenizer.from_pretrained(directory)

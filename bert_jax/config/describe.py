@@ -7,7 +7,7 @@ from typing import Any
 from bert_jax.config.bert_config import BertConfig
 from bert_jax.config.fields import Setting
 from bert_jax.config.parts import PLACES, kinds_of
-from bert_jax.families import FAMILIES, import_parts
+from bert_jax.families import FAMILIES
 
 _HEAD = """# Configuration
 
@@ -41,11 +41,11 @@ _OPTIONS = "    options: {heading_level: 3, merge_init_into_class: false}\n"
 
 def config_page() -> str:
     """Return the text of docs/api/config.md."""
-    import_parts()
+    tuple(FAMILIES)  # imports all families, and so their parts
     text = _HEAD + "## Fields\n\n" + _table(BertConfig, {name for name in BertConfig.declared if name not in PLACES})
     for place in PLACES:
         text += f"\n## Place `{place}`: {BertConfig.declared[place].meaning}\n"
-        for kind in kinds_of(place):
+        for kind in sorted(kinds_of(place), key=lambda kind: kind.__module__.partition(".families.")[2]):
             text += f"\n::: {kind.__module__}.{kind.__name__}\n{_OPTIONS}"
             if new_settings := kind.declared.keys() - {
                 name for base in kind.__bases__ for name in getattr(base, "declared", ())

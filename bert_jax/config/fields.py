@@ -108,7 +108,7 @@ class Declared:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        declared = dict(cls.declared)
+        declared = {name: s for base in reversed(cls.__mro__[1:]) for name, s in getattr(base, "declared", {}).items()}
         for name, kind in inspect.get_annotations(cls).items():
             annotation = kind if isinstance(kind, str) else inspect.formatannotation(kind)
             if "ClassVar" not in annotation:

@@ -1,6 +1,7 @@
 """The families of encoders: each is a file here, or in another package, and `FAMILIES` finds it by name.
 
-A family with Flax modules of its own is a folder: `family.py` is its file, and `parts.py` has its config parts.
+A family with Flax modules of its own is a folder: `family.py` is its file. Its config parts that have settings are in
+`parts.py`, so that recipes and messages know the settings without importing the family.
 
 A family's file describes its `config.json`, tensor names, sizes and tokenizer, and how to recognise its weights. It is
 imported when the family is looked up, so that loading a BERT imports no other family.
@@ -212,4 +213,4 @@ def _describes(family: str, hf: Json) -> bool:
 
 def _is_class_of(name: str, family: str) -> bool:
     """Return whether a class, such as BertForMaskedLM, belongs to a family."""
-    return re.fullmatch(f"{FAMILIES[family].classes}(Model|For[A-Z].*|LMHeadModel|LMHead|)", name) is not None
+    return re.fullmatch(f"{FAMILIES[family].classes}((Encoder)?Model|For[A-Z].*|LMHeadModel|LMHead|)", name) is not None

@@ -16,8 +16,8 @@ from bert_jax.conversion.state_dict_writing import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.families import FAMILIES
 from bert_jax.families.deberta.blocks import distance_rows
-from bert_jax.families.mpnet.modules import relative_buckets
 from bert_jax.head_names import EMBEDDING_HEADS
+from bert_jax.modeling.distance_bias import distance_buckets
 
 torch = pytest.importorskip("torch", reason="PyTorch is the oracle; it is installed on Python 3.11 only")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
@@ -27,6 +27,7 @@ import neobert_oracle  # noqa: E402
 VOCABULARY, LENGTHS, CHOICES = 97, (23, 13, 7), 3
 _BERT = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
 _ROBERTA = _BERT | {"pad_token_id": 1, "max_position_embeddings": 40, "type_vocab_size": 1}
+_T5 = {"d_model": 48, "num_layers": 3, "num_heads": 4, "d_ff": 96, "d_kv": 16, "feed_forward_proj": "gated-gelu"}
 # What each family's transformers config is made of; pad_token_id 1 is RoBERTa's.
 CONFIGS = {
     "bert": _BERT,
@@ -84,6 +85,9 @@ CONFIGS = {
         "use_bidirectional_attention": True,
         "query_pre_attn_scalar": 10,
     },
+    "t5": _T5 | {"feed_forward_proj": "relu"},
+    "mt5": _T5 | {"relative_attention_max_distance": 20, "relative_attention_num_buckets": 12},
+    "umt5": _T5 | {"feed_forward_proj": "gated-silu", "d_kv": 8},
     "qwen3": _BERT | {"num_key_value_heads": 2, "head_dim": 16},
     "longformer": _ROBERTA | {"attention_window": [4, 8, 4], "sep_token_id": 2},
     "big_bird": _BERT | {"attention_type": "original_full"},  # test_hf_sparse_attention has the other
@@ -186,7 +190,7 @@ def oracle(family: str, head: str, **changes):
     torch.manual_seed(0)
     classes = FAMILIES[family].names.architectures
     library = neobert_oracle if family == "neobert" else transformers
-    kind = getattr(library, classes["encoder"].removesuffix("Model") + "Config")
+    kind = getattr(library, classes["encoder"]).config_class
     fields = {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 2}
     fields |= {"eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3, "attn_implementation": "eager"}
     config = kind(**fields | CONFIGS[family] | changes)
@@ -403,7 +407,7 @@ def test_distances_have_the_buckets_of_mpnet():
 
     distances = torch.arange(300)[None] - torch.arange(300)[:, None]
     expected = MPNetEncoder.relative_position_bucket(distances, num_buckets=32).numpy()
-    np.testing.assert_array_equal(relative_buckets(300, 32), expected)
+    np.testing.assert_array_equal(distance_buckets(300, 32, 128), expected)
 
 
 @pytest.mark.parametrize(("buckets", "most"), [(256, 512), (8, 64), (32, 100), (3, 9), (256, 100)])

@@ -1,4 +1,4 @@
-"""Encoders made of decoders, Gemma 3 and Qwen3: files of sentence-transformers, masks, and what is refused."""
+"""Encoders made of decoders, or of encoder-decoders: files of sentence-transformers, masks, and what is refused."""
 
 import importlib
 
@@ -19,16 +19,18 @@ library = pytest.importorskip("sentence_transformers", reason="the oracle; it is
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle; installed on Python 3.11 only")
 modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
 
-from decoder_tokenizers import gemma_folder, qwen_folder  # noqa: E402
+from decoder_tokenizers import gemma_folder, qwen_folder, t5_folder  # noqa: E402
 
 WIDTH = 32
 TEXTS = ["the cat sat on a mat", "Red RIVER", "a river of stone \u6c34 " * 9, "x"]
 SIZES = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
          "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128}  # fmt: skip
-# As in EmbeddingGemma and Qwen3-Embedding: prompts, pooling, dense layers.
+T5_SIZES = {"d_model": WIDTH, "d_ff": 48, "num_layers": 3, "num_heads": 4, "d_kv": 16}
+# As in EmbeddingGemma, Qwen3-Embedding and Sentence-T5: prompts, pooling, dense layers.
 PROMPTS = {
     "gemma3_text": {"query": "task: search result | query: ", "document": "title: none | text: "},
     "qwen3": {"query": "Instruct: answer the question\nQuery:", "document": ""},
+    "t5": {"query": "query: ", "document": ""},
 }
 
 
@@ -40,11 +42,16 @@ def write_encoder(family, directory):
         tokenizer = gemma_folder(directory, TEXTS * 5)
         options = {"use_bidirectional_attention": True, "sliding_window": 8, "sliding_window_pattern": 3}
         kind, config = transformers.Gemma3TextModel, transformers.Gemma3TextConfig
+    elif family == "t5":
+        tokenizer = t5_folder(directory, TEXTS * 5)
+        options = {"feed_forward_proj": "gated-gelu"}
+        kind, config = transformers.T5EncoderModel, transformers.T5Config
     else:
         tokenizer = qwen_folder(True)(directory, TEXTS * 5)
         options = {"pad_token_id": tokenizer.pad_token_id, "tie_word_embeddings": True}
         kind, config = transformers.Qwen3Model, transformers.Qwen3Config
-    model = kind(config(vocab_size=len(tokenizer), **SIZES | options)).eval()
+    sizes = T5_SIZES if family == "t5" else SIZES
+    model = kind(config(vocab_size=len(tokenizer), **sizes | options)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.0, 0.3)
@@ -57,6 +64,9 @@ def embedder(request, tmp_path_factory):
     root = tmp_path_factory.mktemp(request.param)
     write_encoder(request.param, root / "encoder")
     layers = [modules.Transformer(str(root / "encoder")), modules.Pooling(WIDTH, pooling_mode="lasttoken")]
+    if request.param == "t5":
+        dense = modules.Dense(WIDTH, WIDTH, bias=False, activation_function=torch.nn.Identity())
+        layers[1:] = [modules.Pooling(WIDTH, pooling_mode="mean"), dense]
     if request.param == "gemma3_text":
         dense = [modules.Dense(a, b, bias=False, activation_function=torch.nn.Identity())
                  for a, b in ((WIDTH, 64), (64, WIDTH))]  # fmt: skip
@@ -90,7 +100,7 @@ def test_later_tokens_change_earlier_states_only_where_attention_is_to_both_side
     changed[0, -1] = 3
     before, after = (np.asarray(model.apply(params, jnp.asarray(x)).last_hidden_state) for x in (ids, changed))
     differs = np.abs(before - after)[0].max(-1) > 1e-6
-    assert differs[-1] and differs[:-1].all() == (family == "gemma3_text") == differs[:-1].any()
+    assert differs[-1] and differs[:-1].all() == (family != "qwen3") == differs[:-1].any()
 
 
 @pytest.mark.parametrize("family", PROMPTS)
@@ -128,6 +138,7 @@ def test_examples_of_a_packed_row_and_rows_padded_on_the_left(family):
         ("gemma3_text", {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, "rope_scaling: expected none"),
         ("qwen3", {"use_sliding_window": True}, "use_sliding_window: expected False, found True: local layers"),
         ("qwen3", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type: expected 'default'"),
+        ("t5", {"feed_forward_proj": "a-b-c"}, "feed_forward_proj: expected an activation, or gated-ACTIVATION"),
         ("qwen3", {"layer_types": ["full_attention"]}, "layer_types: expected full_attention 2 times"),
     ],
 )

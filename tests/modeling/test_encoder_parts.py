@@ -25,7 +25,7 @@ OF_FAMILIES = {
     "longformer": ("GlobalAttention", "FeedForward", "EncoderLayer", "Stack", ()),
     "mobilebert": ("SelfAttention", "FeedForward", "BottleneckLayer", "Stack", ()),
     "modernbert": ("RotaryAttention", "GatedFeedForward", "EncoderLayer", "Stack", ("Rotating",)),
-    "mpnet": ("SelfAttention", "FeedForward", "EncoderLayer", "Stack", ("RelativeBias",)),
+    "mpnet": ("SelfAttention", "FeedForward", "EncoderLayer", "Stack", ("DistanceBias",)),
     "nomic-moe": ("RotaryAttention", "FeedForward", "EncoderLayer", "ExpertsInTurn", ("Rotating",)),
     "roberta": ("SelfAttention", "FeedForward", "EncoderLayer", "Stack", ()),
 }

@@ -1,10 +1,31 @@
 """Gemma 3 (Gemma Team 2025, arXiv:2503.19786) with attention to both sides: EmbeddingGemma (2025, arXiv:2509.20354)."""
 
+import dataclasses
+
+from bert_jax.config.layers import GatedConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, boolean, keys_with, rope_base, shown, whole_number
-from bert_jax.families.gemma3_text.parts import GemmaAttentionConfig, GemmaRotaryConfig, NormedGatedConfig, ScaledConfig
+from bert_jax.families.gemma3_text.parts import GemmaAttentionConfig, ScaledConfig
 from bert_jax.families.names import LAYERS_PATH, Names, architectures, embedding, gated_mlp, norm, projections
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured, refused
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmaRotaryConfig(RotaryConfig):
+    """Rotary positions in the attention of Gemma 3, which has norms of each head's query and key, and of its output."""
+
+    def attention(self) -> str:
+        return "bert_jax.families.gemma3_text.modules.GemmaAttention"
+
+
+@dataclasses.dataclass(frozen=True)
+class NormedGatedConfig(GatedConfig):
+    """A gated feed-forward block whose output has a norm."""
+
+    def builds(self) -> str:
+        return "bert_jax.families.gemma3_text.modules.NormedGatedFeedForward"
+
 
 _KEYS: tuple[FileKey, ...] = (
     ALWAYS_ROTARY,

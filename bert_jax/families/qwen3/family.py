@@ -1,11 +1,33 @@
 """Qwen3 (Qwen Team 2025, arXiv:2505.09388) as an encoder, as in Qwen3-Embedding (2025, arXiv:2506.05176)."""
 
+import dataclasses
+
+from bert_jax.config.heads import HeadsConfig
 from bert_jax.config.layers import GatedConfig
+from bert_jax.config.positions import RotaryConfig
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, rope_base, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, dense, embedding, gated_mlp, norm, projections
-from bert_jax.families.qwen3.parts import CausalRotaryConfig, LastTokenHeadsConfig
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured, refused
+
+_MODULES = "bert_jax.families.qwen3.modules"
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalRotaryConfig(RotaryConfig):
+    """Rotary positions in attention to earlier tokens alone, with norms of each head's query and key."""
+
+    def attention(self) -> str:
+        return f"{_MODULES}.QwenAttention"
+
+
+@dataclasses.dataclass(frozen=True)
+class LastTokenHeadsConfig(HeadsConfig):
+    """Heads of decoders: a sequence classifier reads the last token, without a layer of its own."""
+
+    def head(self, name: str) -> str:
+        return f"{_MODULES}.LastTokenClassifier" if name == "sequence_classification" else ""
+
 
 _KEYS: tuple[FileKey, ...] = (
     ALWAYS_ROTARY,

@@ -1,0 +1,1 @@
+"""The encoders of T5, mT5 and UMT5."""
