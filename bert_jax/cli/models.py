@@ -73,6 +73,18 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="PATH",
         help="vocabulary file, or directory with a tokenizer (default: beside the config or the weights)",
     )
+    convert.add_argument(
+        "--add-tokens", metavar="FILE", help="words to add to the vocabulary, one on each line (docs/domains.md)"
+    )
+    convert.add_argument(
+        "--new-rows",
+        default="pieces",
+        metavar="ROWS",
+        help="what an added word's embedding begins as: the mean of its pieces' (pieces, default) or of all (all)",
+    )
+    convert.add_argument(
+        "--pad-rows-to", type=int, default=1, metavar="N", help="with --add-tokens: a multiple for the number of rows"
+    )
     convert.add_argument("--tensors", action="store_true", help="list every tensor with its dtype and shape")
 
 
@@ -150,18 +162,18 @@ def run_convert(args: argparse.Namespace) -> None:
     if args.head is None and is_encoder_decoder(args.source):
         _convert_encoder_decoder(args)
         return
+    options = {"head": args.head, "family": args.family, "base": args.base, "task": args.task,
+               "config": _config(args.config), "tokenizer": args.tokenizer}  # fmt: skip
+    if args.add_tokens:
+        _convert_with_tokens(args, options)
+        return
     loaded = convert(
         args.source,
         args.destination,
         lambda directory: load_tokenizer(directory) if has_tokenizer(directory) else None,
-        head=args.head,
-        family=args.family,
         dtype=args.dtype,
         weights=args.format,
-        base=args.base,
-        task=args.task,
-        config=_config(args.config),
-        tokenizer=args.tokenizer,
+        **options,
     )
     _print_tensors(loaded, args.tensors)
     kind = f"{loaded.config.family} for {loaded.head.replace('_', ' ')}"
@@ -169,6 +181,30 @@ def run_convert(args: argparse.Namespace) -> None:
     say(f"{args.destination}: {kind}, {read:,} parameters read, written in {args.dtype}")
     if not has_tokenizer(loaded.directory):
         say("no tokenizer: the model takes token ids; --tokenizer names a vocabulary file or a directory with one")
+
+
+def _convert_with_tokens(args: argparse.Namespace, options: dict[str, Any]) -> None:
+    """Convert a model directory, and add the words of a file to its vocabulary."""
+    from bert_jax import storage
+    from bert_jax.conversion.added_tokens import grow
+    from bert_jax.conversion.load_pretrained import load_pretrained
+    from bert_jax.conversion.model_tokenizer import open_tokenizer
+    from bert_jax.conversion.save_pretrained import save_pretrained
+    from bert_jax.tokenization import has_tokenizer
+
+    words = [line.strip() for line in storage.read_text(storage.Path(args.add_tokens)).splitlines() if line.strip()]
+    loaded = load_pretrained(args.source, **options)
+    before = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
+    config, params, tokenizer = grow(loaded.config, loaded.params, before, words, args.new_rows, args.pad_rows_to)
+    save_pretrained(
+        args.destination, config, loaded.head, params, tokenizer, settings=loaded.settings, dtype=args.dtype,
+        weights=args.format,
+    )  # fmt: skip
+    added = tokenizer.vocab_size - (before.vocab_size if before else 0)
+    say(
+        f"{args.destination}: {added:,} of {len(words):,} words added, the others are one piece already or repeated; "
+        f"{config.vocab_size:,} rows for {tokenizer.vocab_size:,} pieces, written in {args.dtype}"
+    )
 
 
 def _config(text: str | None) -> Any:

@@ -243,7 +243,10 @@ def _added(words: list[str]) -> list[str]:
     recipe = words[words.index("--config") + 1].partition(":")[0] if "--config" in words else ""
     set_here = {word.partition("=")[0] for word in words}
     of_recipe = [word for word in ADDED_TO_RECIPES.get(recipe, []) if word.partition("=")[0] not in set_here]
-    return [*ADDED.get(words[0], []), *of_recipe]
+    added = ADDED.get(words[0], [])
+    if any(word.startswith("--config.init_from=") for word in words):  # the model has its sizes already
+        added = [word for word in added if not word.startswith("--config.model.")]
+    return [*added, *of_recipe]
 
 
 def _written_by(words: list[str]) -> list[str]:

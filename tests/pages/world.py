@@ -73,6 +73,7 @@ def build(folder: Path, tokenizer: Tokenizer) -> None:
     (folder / "vocab.txt").write_text("\n".join(tokenizer.pieces) + "\n")
     (folder / "runs/sst2/config.json").write_text(to_json(resolve(load_recipe("classification"))))
     _corpora(folder)
+    (folder / "words.txt").write_text("pytree\nvmap\n")
     _tables(folder)
     _tagged(folder)
     _relations(folder)

@@ -1,0 +1,81 @@
+"""Add words to a model: pieces of its vocabulary, rows of its word embedding and of the matrices tied to it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import BertConfig
+from bert_jax.errors import InputError
+from bert_jax.tokenization.adding import with_tokens
+from bert_jax.tokenization.interface import Tokenizer
+
+NEW_ROWS = ("pieces", "all")
+
+
+def grow(
+    config: BertConfig,
+    params: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    words: Iterable[str],
+    new_rows: str = "pieces",
+    multiple: int = 1,
+) -> tuple[BertConfig, dict[str, Any], Tokenizer]:
+    """Return config, parameters and tokenizer of a model with further words in its vocabulary.
+
+    The ids and rows of all other pieces stay the same.
+
+    Args:
+        config: the architecture.
+        params: the canonical tree of parameters.
+        tokenizer: the model's tokenizer.
+        words: the words; those that are one piece already are left out.
+        new_rows: what a word's row begins as: the mean of the rows of its pieces before (`pieces`), or of all rows
+            (`all`; Hewitt 2021, nlp.stanford.edu/~johnhew/vocab-expansion.html).
+        multiple: the number of rows becomes a multiple of this, with rows that no piece has yet.
+
+    Raises:
+        InputError: the model is quantized or has no tokenizer, or an argument is not valid.
+    """
+    if new_rows not in NEW_ROWS or multiple < 1:
+        raise InputError(
+            f"expected new rows of {' or '.join(NEW_ROWS)}, and a positive multiple, found {new_rows!r} and {multiple}"
+        )
+    if tokenizer is None:
+        raise InputError("expected a model with a tokenizer, found none")
+    if config.quantization is not None:
+        raise InputError(
+            "expected a model that is not quantized, found a quantized one; add words before it is quantized"
+        )
+    grown, pieces = with_tokens(tokenizer, words)
+    rows = max(config.vocab_size, -(-grown.vocab_size // multiple) * multiple)
+    sources = pieces if new_rows == "pieces" else {i: range(tokenizer.vocab_size) for i in pieces}
+    return config.replace(vocab_size=rows), _with_rows(params, sources, rows), grown
+
+
+def _with_rows(params: Mapping[str, Any], sources: Mapping[int, Sequence[int]], rows: int) -> dict[str, Any]:
+    """Return the parameters with `rows` rows for pieces: row i is the mean of the rows sources[i]."""
+
+    def grown(array: Any) -> np.ndarray:
+        before = np.asarray(array)
+        after = np.empty((rows, *before.shape[1:]), before.dtype)
+        after[: len(before)] = before
+        after[len(before) :] = before.mean(axis=0, dtype=np.float32)
+        for i, pieces in sources.items():
+            after[i] = before[list(pieces)].mean(axis=0, dtype=np.float32)
+        return after
+
+    words = params["embeddings"]["word_embeddings"]
+    new = dict(params) | {
+        "embeddings": params["embeddings"] | {"word_embeddings": {"embedding": grown(words["embedding"])}}
+    }
+    if "mlm" in params:
+        head = dict(params["mlm"])
+        if "bias" in head:
+            head["bias"] = grown(head["bias"])
+        for name in head.keys() & {"decoder", "further_decoder"}:
+            head[name] = {"embedding": grown(head[name]["embedding"])}
+        new["mlm"] = head
+    if "query_weights" in params:
+        new["query_weights"] = {"weight": grown(params["query_weights"]["weight"])}
+    return new
