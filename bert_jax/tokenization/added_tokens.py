@@ -20,7 +20,7 @@ def special_token(role: str, token: str) -> tokenizers.AddedToken:
     return tokenizers.AddedToken(token, lstrip=role == "mask", normalized=False)
 
 
-def add_tokens(
+def add_tokens_of_files(
     backend: tokenizers.Tokenizer,
     special: Mapping[str, str],
     files: TokenizerFiles,

@@ -5,7 +5,7 @@ from typing import Any
 
 import tokenizers
 
-from bert_jax.tokenization.added_tokens import add_tokens, plain_special
+from bert_jax.tokenization.added_tokens import add_tokens_of_files, plain_special
 from bert_jax.tokenization.backends import sep_and_cls
 from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.settings import TokenizerFiles
@@ -41,7 +41,7 @@ def finish_tokenizer(
     Raises:
         InputError: a special token is missing.
     """
-    known = add_tokens(backend, special, files, special_token)
+    known = add_tokens_of_files(backend, special, files, special_token)
     backend.post_processor = _template(backend, known, rows) if isinstance(rows, str) else rows(backend, known)
     return BackendTokenizer(backend, known, {**defaults, **files.settings}, sentencepiece_model)
 

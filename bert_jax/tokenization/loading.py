@@ -11,7 +11,7 @@ from bert_jax.lazy import LazyModule
 from bert_jax.model_files import check_keys
 from bert_jax.model_files.tokenizer import TOKENIZER_CONFIG
 from bert_jax.storage import PathLike
-from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.added_tokens import add_tokens_of_files
 from bert_jax.tokenization.backends import backend_of, part_of, sep_and_cls
 from bert_jax.tokenization.classes import (
     ALBERT,
@@ -184,7 +184,7 @@ def _from_json(content: dict[str, Any], files: TokenizerFiles, forced: bool) -> 
     hide_patterns(content)
     backend = backend_of(content)
     special = _specials_of(backend, files)
-    special = add_tokens(backend, special, files)
+    special = add_tokens_of_files(backend, special, files)
     if backend.decoder is None and not is_generic:
         backend.decoder = _decoder_of(files.algorithm, model)
     ids, typed = backend.get_vocab(with_added_tokens=True), has_token_types(settings)

@@ -8,7 +8,7 @@ import tokenizers
 
 from bert_jax.errors import InputError
 from bert_jax.extras import how_to_install
-from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.added_tokens import add_tokens_of_files
 from bert_jax.tokenization.backends import sep_and_cls, word_piece_backend
 from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.names import WORD_PIECE_SPECIALS
@@ -101,7 +101,7 @@ def roformer(pieces: Sequence[str], files: TokenizerFiles) -> RoFormerTokenizer:
         strip_accents=files.settings.get("strip_accents"),
         lowercase=lowercase,
     )
-    special = add_tokens(backend, named, files)
+    special = add_tokens_of_files(backend, named, files)
     backend.post_processor = tokenizers.processors.BertProcessing(*sep_and_cls(special, backend))
     settings = {**files.settings, "tokenizer_class": "RoFormerTokenizer", "do_lower_case": lowercase}
     return RoFormerTokenizer(backend, special, settings)

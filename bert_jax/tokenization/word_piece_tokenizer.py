@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tokenizers
 
-from bert_jax.tokenization.added_tokens import add_tokens
+from bert_jax.tokenization.added_tokens import add_tokens_of_files
 from bert_jax.tokenization.backends import bert_normalizer, sep_and_cls, word_piece_backend
 from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.names import WORD_PIECE_SPECIALS
@@ -43,7 +43,7 @@ def word_piece(
     backend = word_piece_backend(pieces, special.get("unk", "[UNK]"), _MAX_CHARS_PER_WORD)
     backend.normalizer = bert_normalizer(lowercase, strip_accents, chinese_chars)
     files = files or TokenizerFiles()
-    special = add_tokens(backend, special, files)
+    special = add_tokens_of_files(backend, special, files)
     backend.post_processor = tokenizers.processors.BertProcessing(*sep_and_cls(special, backend))
     settings = files.settings | {
         "tokenizer_class": files.settings.get("tokenizer_class", "BertTokenizer"),
