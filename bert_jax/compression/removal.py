@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.conversion.vocabulary_rows import with_rows
 from bert_jax.errors import InputError
 from bert_jax.modeling import Params
 
@@ -128,7 +129,7 @@ def _with_contacts(config: BertConfig, params: Params, keep: Callable[[np.ndarra
 
 
 def prune_vocab(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int) -> tuple[BertConfig, Params]:
-    """Keep some rows of the word embedding, and of the masked-LM head's matrix and bias.
+    """Keep some rows of the word embedding, and of other arrays with a row for each piece (`with_rows`).
 
     Args:
         config: the architecture, with V rows.
@@ -142,15 +143,7 @@ def prune_vocab(config: BertConfig, params: Params, ids: np.ndarray, pad_id: int
     ids = np.asarray(ids)
     if not len(ids) or (np.diff(ids) <= 0).any() or ids[0] < 0 or ids[-1] >= config.vocab_size:
         raise InputError(f"ids: expected ascending ids from 0 to {config.vocab_size - 1}, each once")
-    rows = {"embedding": np.asarray(params["embeddings"]["word_embeddings"]["embedding"])[ids]}
-    pruned = params | {"embeddings": params["embeddings"] | {"word_embeddings": rows}}
-    if "mlm" in params:
-        head = dict(params["mlm"])
-        if "bias" in head:
-            head["bias"] = np.asarray(head["bias"])[ids]
-        for name in head.keys() & {"decoder", "further_decoder"}:
-            head[name] = {"embedding": np.asarray(head[name]["embedding"])[ids]}
-        pruned["mlm"] = head
+    pruned = with_rows(params, lambda array: array[ids])
     renamed = {int(old): new for new, old in enumerate(ids)}
     carried = tuple((key, _new_id(key, value, renamed)) for key, value in config.carried)
     changes: dict[str, Any] = {"vocab_size": len(ids), "pad_token_id": pad_id, "carried": carried}

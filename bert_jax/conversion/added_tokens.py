@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import BertConfig
+from bert_jax.conversion.vocabulary_rows import with_rows
 from bert_jax.errors import InputError
 from bert_jax.tokenization.adding import with_tokens
 from bert_jax.tokenization.interface import Tokenizer
@@ -50,32 +51,14 @@ def grow(
     grown, pieces = with_tokens(tokenizer, words)
     rows = max(config.vocab_size, -(-grown.vocab_size // multiple) * multiple)
     sources = pieces if new_rows == "pieces" else {i: range(tokenizer.vocab_size) for i in pieces}
-    return config.replace(vocab_size=rows), _with_rows(params, sources, rows), grown
+    return config.replace(vocab_size=rows), with_rows(params, lambda array: _grown(array, sources, rows)), grown
 
 
-def _with_rows(params: Mapping[str, Any], sources: Mapping[int, Sequence[int]], rows: int) -> dict[str, Any]:
-    """Return the parameters with `rows` rows for pieces: row i is the mean of the rows sources[i]."""
-
-    def grown(array: Any) -> np.ndarray:
-        before = np.asarray(array)
-        after = np.empty((rows, *before.shape[1:]), before.dtype)
-        after[: len(before)] = before
-        after[len(before) :] = before.mean(axis=0, dtype=np.float32)
-        for i, pieces in sources.items():
-            after[i] = before[list(pieces)].mean(axis=0, dtype=np.float32)
-        return after
-
-    words = params["embeddings"]["word_embeddings"]
-    new = dict(params) | {
-        "embeddings": params["embeddings"] | {"word_embeddings": {"embedding": grown(words["embedding"])}}
-    }
-    if "mlm" in params:
-        head = dict(params["mlm"])
-        if "bias" in head:
-            head["bias"] = grown(head["bias"])
-        for name in head.keys() & {"decoder", "further_decoder"}:
-            head[name] = {"embedding": grown(head[name]["embedding"])}
-        new["mlm"] = head
-    if "query_weights" in params:
-        new["query_weights"] = {"weight": grown(params["query_weights"]["weight"])}
-    return new
+def _grown(before: np.ndarray, sources: Mapping[int, Sequence[int]], rows: int) -> np.ndarray:
+    """Return an array with `rows` rows, of which row i is the mean of the rows sources[i] before, others of all."""
+    after = np.empty((rows, *before.shape[1:]), before.dtype)
+    after[: len(before)] = before
+    after[len(before) :] = before.mean(axis=0, dtype=np.float32)
+    for i, pieces in sources.items():
+        after[i] = before[list(pieces)].mean(axis=0, dtype=np.float32)
+    return after

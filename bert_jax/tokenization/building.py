@@ -35,7 +35,7 @@ def finish_tokenizer(
         defaults: settings that the files may override.
         rows: template of the row of a pair, with `{cls}` and `{sep}`, which begins with the row of a single text; or a
             function that makes the post_processor.
-        special_token: as for `add_tokens`.
+        special_token: as for `add_tokens_of_files`.
         sentencepiece_model: bytes of the SentencePiece model, if the vocabulary is one.
 
     Raises:

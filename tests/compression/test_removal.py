@@ -119,6 +119,15 @@ def test_rows_of_the_vocabulary():
     np.testing.assert_allclose(after, before[..., ids], atol=1e-6)  # the product has another shape
 
 
+def test_weights_of_a_querys_tokens_are_removed_with_their_pieces():
+    config, params = small(head="sparse_embedding", vocab_size=50, query_weights="trainable", pooling="splade_max")
+    params["query_weights"] = {"weight": np.arange(50, dtype=np.float32)}
+    ids = np.array([1, 3, 40])
+    smaller, pruned = removal.prune_vocab(config, params, ids, 0)
+    assert pruned["query_weights"]["weight"].tolist() == [1, 3, 40]
+    assert Bert(smaller, "sparse_embedding").apply(pruned, ids[None] * 0).sentence_embedding.shape == (1, 3)
+
+
 def test_arguments_stay_unchanged():
     config, params = small()
     kernel = params["encoder"]["layers"]["attention"]["query"]["kernel"]
