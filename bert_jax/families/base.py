@@ -58,7 +58,7 @@ class Family:
         not_carried: keys of the authors' `config.json` that a written one replaces by others.
         position_offset: function from a `config.json` to the number of rows in max_position_embeddings that are not
             positions.
-        sign: pattern of tensor names that no other family has; "" = there is none.
+        sign: pattern of tensor names that no later family has; "" = there is none.
         common_sign: pattern of tensor names that other families may have too; a matching `sign` takes precedence.
         vocabulary_file: tokenizer file that tells the family from others whose layers have the same tensor names.
         narrow_embeddings: whether narrow embeddings are a sign of the family where `config.json` has no model_type.

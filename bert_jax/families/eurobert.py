@@ -78,7 +78,7 @@ EUROBERT_FAMILY = Family(
     names=_NAMES,
     tokenizer_class="PreTrainedTokenizerFast",
     token_types=False,
-    sign=r"(^|\.)layers\.\d+\.input_layernorm\.",
+    common_sign=r"(^|\.)layers\.\d+\.input_layernorm\.",
     classes="EuroBert",
     fixed={"positions": RotaryConfig(), "norm": "rms_norm", "norm_bias": False, **PRE_NORM,
            "feed_forward": GatedConfig(),

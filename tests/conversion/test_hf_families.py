@@ -469,6 +469,22 @@ def test_a_eurobert_that_is_not_known_is_refused(changes, message):
     assert str(error.value).startswith("config.json: ") and message in str(error.value)
 
 
+@pytest.mark.parametrize("family", ["dpr-question", "dpr-context"])
+def test_the_vectors_of_dpr(tmp_path, family):
+    torch.manual_seed(0)
+    kind = getattr(transformers, FAMILIES[family].names.architectures["encoder"])
+    model = kind(transformers.DPRConfig(vocab_size=VOCABULARY, **_BERT)).eval()
+    model.save_pretrained(tmp_path / "theirs")
+    inputs = batch(model, "encoder")
+    ours = from_pretrained(tmp_path / "theirs", "sentence_embedding")
+    assert ours.config.family == family
+    assert relative(ours(**inputs).sentence_embedding, run(model, inputs).pooler_output.numpy()) < 1e-5
+    check_round_trip(tmp_path, model)
+    config = model.config.to_dict()
+    with pytest.raises(InputError, match="projection_dim: expected 0, found 8: a dense layer"):
+        BertConfig.from_hf(config | {"projection_dim": 8})
+
+
 def test_a_deberta_with_talking_heads_is_refused():
     hf = {"model_type": "deberta", "vocab_size": VOCABULARY} | CONFIGS["deberta"]
     assert BertConfig.from_hf(hf | {"talking_head": False}).attention.key_bias is False

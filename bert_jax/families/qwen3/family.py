@@ -95,6 +95,7 @@ QWEN3_FAMILY = Family(
     tokenizer_class="Qwen2Tokenizer",
     token_types=False,
     either_padding=True,
+    sign=r"(^|\.)layers\.\d+\.self_attn\.q_norm\.",  # Gemma 3 has it too, but also a sign that comes first
     classes="Qwen3",
     fixed={"positions": CausalRotaryConfig(), "norm": "rms_norm", "norm_bias": False, **PRE_NORM,
            "feed_forward": GatedConfig(mlp_bias=False), "type_vocab_size": 0, "pooler": False,
