@@ -6,6 +6,7 @@ from typing import Any
 
 from bert_jax.config.bert_config import BertConfig
 from bert_jax.config.fields import Setting
+from bert_jax.config.part import ModelPart
 from bert_jax.config.parts import PLACES, kinds_of
 from bert_jax.families import FAMILIES
 
@@ -45,13 +46,23 @@ def config_page() -> str:
     text = _HEAD + "## Fields\n\n" + _table(BertConfig, {name for name in BertConfig.declared if name not in PLACES})
     for place in PLACES:
         text += f"\n## Place `{place}`: {BertConfig.declared[place].meaning}\n"
-        for kind in sorted(kinds_of(place), key=lambda kind: kind.__module__.partition(".families.")[2]):
+        for kind in _in_order(kinds_of(place)):
             text += f"\n::: {kind.__module__}.{kind.__name__}\n{_OPTIONS}"
             if new_settings := kind.declared.keys() - {
                 name for base in kind.__bases__ for name in getattr(base, "declared", ())
             }:
                 text += f"\n{_table(kind, new_settings)}"
     return f"{text}\n## All parts\n\n{_CLASSES}"
+
+
+def _in_order(kinds: list[type[ModelPart]]) -> list[type[ModelPart]]:
+    """Return parts in the same order after any imports: BERT's, those that families share, those of families."""
+    first = kinds[0].__module__
+
+    def key(kind: type[ModelPart]) -> tuple[str, bool, str]:
+        return kind.__module__.partition(".families.")[2], kind.__module__ != first, kind.__module__
+
+    return sorted(kinds, key=key)
 
 
 def _table(kind: Any, names: set[str]) -> str:

@@ -31,7 +31,7 @@ def read_fields(hf: Json, family: str, declared: Mapping[str, Setting]) -> Json:
         if key in hf and not (hf[key] is None and field == "pad_token_id"):  # null = not set
             declared[field].check(_activation(hf[key]) if field.endswith("_act") else hf[key], key)
     hf = kind.defaults | {key: value for key, value in hf.items() if value is not None or key in kind.nulls}
-    ours = {field: hf[key] for field, key in kind.keys.items() if key in hf} | kind.reads(hf) | dict(kind.fixed)
+    ours = {field: hf[key] for field, key in kind.keys.items() if key in hf} | dict(kind.fixed) | kind.reads(hf)
     if "head_dim" in hf:
         declared["head_dim"].check(hf["head_dim"], "head_dim")
         ours["head_dim"] = hf["head_dim"]

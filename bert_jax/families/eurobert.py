@@ -2,8 +2,9 @@
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
+from bert_jax.config.rope_scaling import ScaledRotaryConfig
 from bert_jax.errors import InputError
-from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, rope_base, shown, whole_number
+from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, shown, whole_number
 from bert_jax.families.names import (
     LAYERS_PATH,
     Entry,
@@ -15,6 +16,7 @@ from bert_jax.families.names import (
     norm,
     projections,
 )
+from bert_jax.families.rope import read_rope, written_rope
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, honoured
 
 _KEYS: tuple[FileKey, ...] = (
@@ -22,8 +24,9 @@ _KEYS: tuple[FileKey, ...] = (
     honoured("num_key_value_heads", "number of heads of keys and values"),
     honoured("classifier_pooling", "what a sequence classifier reads: bos, mean or late"),
     honoured("clf_pooling", "name of classifier_pooling in the authors' files"),
-    honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
+    honoured("rope_parameters", "base and scaling of rotary positions: linear, dynamic, yarn or llama3"),
     honoured("rope_theta", "base of rotary positions, in older files"),
+    honoured("rope_scaling", "scaling of rotary positions, in older files"),
 )
 
 _LAYER = "model.layers.{layer}"
@@ -55,19 +58,20 @@ def _read_eurobert(hf: Json) -> Json:
     if not isinstance(pooling, str) or pooling not in _POOLINGS:
         raise InputError(f"classifier_pooling: expected one of {', '.join(_POOLINGS)}, found {shown(pooling)}")
     heads = whole_number(hf, "num_attention_heads", 1)
+    theta, scaling = read_rope(hf, "", hf.get("rope_theta", 10_000.0))
     return {
         "classifier_pooling": _POOLINGS[pooling],
         "num_key_value_heads": whole_number({"num_key_value_heads": heads} | hf, "num_key_value_heads", 1),
         "decoder_bias": hf["mlp_bias"],
-        "rope_theta": rope_base(hf, ("rope_parameters",), hf.get("rope_theta", 10_000.0)),
-    }
+        "rope_theta": theta,
+    } | ({"positions": ScaledRotaryConfig(rope_scaling=scaling)} if scaling else {})
 
 
 def _write_eurobert(fields: Json) -> Json:
     return {
         "classifier_pooling": next(key for key, ours in _POOLINGS.items() if ours == fields["classifier_pooling"]),
         "num_key_value_heads": fields["num_key_value_heads"] or fields["num_attention_heads"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": fields["rope_theta"]},
+        "rope_parameters": written_rope(fields["rope_theta"], fields.get("rope_scaling", ())),
     }
 
 

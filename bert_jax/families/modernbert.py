@@ -2,9 +2,11 @@
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
+from bert_jax.config.rope_scaling import ScaledRotaryConfig
 from bert_jax.errors import InputError
-from bert_jax.families.base import Family, Json, keys_with, number, rope_base, shown, whole_number
+from bert_jax.families.base import Family, Json, keys_with, number, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
+from bert_jax.families.rope import read_rope, written_rope
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured
 
 _KEYS: tuple[FileKey, ...] = (
@@ -12,7 +14,8 @@ _KEYS: tuple[FileKey, ...] = (
     honoured("layer_types", "full or sliding attention of each layer"),
     honoured("global_attn_every_n_layers", "number of layers from one global layer to the next, in older files"),
     honoured("local_attention", "width of the attention window of local layers"),
-    honoured("rope_parameters", "bases of rotary positions; scaled ones are refused"),
+    honoured("rope_parameters", "bases and scaling of rotary positions: linear, dynamic, yarn or llama3"),
+    honoured("rope_scaling", "scaling of rotary positions in all layers, in older files"),
     honoured("global_rope_theta", "base of rotary positions, in older files"),
     honoured("local_rope_theta", "base of rotary positions in local layers, in older files"),
     harmless("layer_norm_eps", "norm_eps is used"),
@@ -77,12 +80,16 @@ def _read_modernbert(hf: Json) -> Json:
         raise InputError(f"embedding_dropout: expected mlp_dropout, {hf['mlp_dropout']}, "
                          f"found {hf['embedding_dropout']}")  # fmt: skip
     window = whole_number(hf, "local_attention", 2) // 2
+    theta, scaling = read_rope(hf, _LAYER_TYPES[0], hf.get("global_rope_theta", 160_000.0))
+    local_theta, local_scaling = read_rope(hf, _LAYER_TYPES[1], hf.get("local_rope_theta", 10_000.0))
+    scaled = {"positions": ScaledRotaryConfig(rope_scaling=scaling, local_rope_scaling=local_scaling)}
+    scaled = scaled if scaling or local_scaling else {}
     return {
         "global_every": every,
         "local_window": window if every > 1 else None,
-        "rope_theta": rope_base(hf, ("rope_parameters", _LAYER_TYPES[0]), hf.get("global_rope_theta", 160_000.0)),
-        "local_rope_theta": rope_base(hf, ("rope_parameters", _LAYER_TYPES[1]), hf.get("local_rope_theta", 10_000.0)),
-    }
+        "rope_theta": theta,
+        "local_rope_theta": local_theta,
+    } | scaled
 
 
 def _write_modernbert(fields: Json) -> Json:
@@ -96,7 +103,10 @@ def _write_modernbert(fields: Json) -> Json:
         "embedding_dropout": fields["hidden_dropout_prob"],
         "global_rope_theta": thetas[_LAYER_TYPES[0]],
         "local_rope_theta": thetas[_LAYER_TYPES[1]],
-        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
+        "rope_parameters": {
+            kind: written_rope(theta, fields.get(name, ()))
+            for (kind, theta), name in zip(thetas.items(), ("rope_scaling", "local_rope_scaling"), strict=True)
+        },
     }
 
 

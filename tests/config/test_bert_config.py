@@ -185,7 +185,7 @@ def test_which_layers_of_a_modernbert_see_everything():
     assert BertConfig.from_hf(hf).windows == (None, 16, None, 16)
     with pytest.raises(InputError, match="expected every n-th layer, from the first, to be full_attention"):
         BertConfig.from_hf(hf | {"layer_types": kinds[::-1]})
-    with pytest.raises(InputError, match="rope_type: expected 'default', found 'yarn'"):
+    with pytest.raises(InputError, match="factor: expected a positive number for yarn, found None"):
         BertConfig.from_hf(hf | {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}})
 
 

@@ -171,6 +171,24 @@ VARIANTS = {
     "gemma with biases, all layers global": ("gemma3_text", "encoder", {
         "attention_bias": True, "sliding_window_pattern": 1, "num_key_value_heads": 4,
         "query_pre_attn_scalar": 16}, False),
+    "linear positions": ("eurobert", "encoder", {"rope_parameters": {
+        "rope_type": "linear", "factor": 3.0, "rope_theta": 500.0}}, False),
+    "llama 3's positions": ("eurobert", "masked_lm", {"rope_parameters": {
+        "rope_type": "llama3", "factor": 8.0, "rope_theta": 500.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 40}}, True),
+    "yarn in local and global layers": ("modernbert", "masked_lm", {"rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 900.0,
+                           "original_max_position_embeddings": 16},
+        "sliding_attention": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 100.0, "attention_factor": 1.3,
+                              "original_max_position_embeddings": 24, "beta_fast": 16.0, "beta_slow": 2.0}}}, True),
+    "dynamic positions": ("qwen3", "encoder", {"rope_parameters": {
+        "rope_type": "dynamic", "factor": 2.0, "rope_theta": 500.0}}, False),
+    "yarn with scales": ("qwen3", "sequence_classification", {"rope_parameters": {
+        "rope_type": "yarn", "factor": 4.0, "rope_theta": 500.0, "original_max_position_embeddings": 16,
+        "mscale": 1.0, "mscale_all_dim": 0.7}}, False),
+    "linear positions in global layers": ("gemma3_text", "encoder", {"num_hidden_layers": 3, "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 900.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}, False),
     "another pooler": ("deberta-v2", "sequence_classification", {"pooler_hidden_act": "tanh"}, False),
 }  # fmt: skip
 VARIED = [
@@ -458,7 +476,15 @@ def test_a_deberta_that_is_not_known_is_refused(changes, message):
         ({"num_key_value_heads": 3}, "num_key_value_heads 3 must divide num_attention_heads 4"),
         ({"num_key_value_heads": 0}, "num_key_value_heads must be a positive integer, found 0"),
         ({"classifier_pooling": "cls"}, "classifier_pooling: expected one of bos, mean, late, found 'cls'"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type: expected 'default', found 'yarn'"),
+        (
+            {"rope_parameters": {"rope_type": "longrope"}},
+            "rope_type: expected default, linear, dynamic, yarn, llama3, f",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}},
+            "original_max_position_embeddings: expected a positive number for yarn, found None",
+        ),
+        ({"rope_scaling": {"type": "linear"}}, "factor: expected a positive number for linear, found None"),
     ],
 )
 def test_a_eurobert_that_is_not_known_is_refused(changes, message):

@@ -4,10 +4,12 @@ import dataclasses
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
+from bert_jax.config.rope_scaling import ScaledRotaryConfig
 from bert_jax.errors import InputError
-from bert_jax.families.base import PRE_NORM, Family, Json, boolean, keys_with, rope_base, shown, whole_number
+from bert_jax.families.base import PRE_NORM, Family, Json, boolean, keys_with, shown, whole_number
 from bert_jax.families.gemma3_text.parts import GemmaAttentionConfig, ScaledConfig
 from bert_jax.families.names import LAYERS_PATH, Names, architectures, embedding, gated_mlp, norm, projections
+from bert_jax.families.rope import read_rope, written_rope
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured, refused
 
 
@@ -17,6 +19,11 @@ class GemmaRotaryConfig(RotaryConfig):
 
     def attention(self) -> str:
         return "bert_jax.families.gemma3_text.modules.GemmaAttention"
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledGemmaRotaryConfig(ScaledRotaryConfig, GemmaRotaryConfig):
+    """The same with scaled frequencies."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +41,10 @@ _KEYS: tuple[FileKey, ...] = (
     harmless("_sliding_window_pattern", "layer_types is used"),
     honoured("sliding_window", "width of the attention window of local layers"),
     honoured("use_bidirectional_attention", "must be true: attention to one side is not supported"),
-    honoured("rope_parameters", "bases of rotary positions; scaled ones are refused"),
+    honoured("rope_parameters", "bases and scaling of rotary positions: linear, dynamic, yarn or llama3"),
     honoured("rope_theta", "base of rotary positions, in older files"),
     honoured("rope_local_base_freq", "base of rotary positions in local layers, in older files"),
-    refused("rope_scaling", "scaled rotary positions are not supported", None),
+    honoured("rope_scaling", "scaling of rotary positions in global layers, in older files"),
     refused("attn_logit_softcapping", "capped scores are not supported", None),
     harmless("final_logit_softcapping", "an encoder has no logits of tokens"),
 )
@@ -81,14 +88,17 @@ def _read_gemma(hf: Json) -> Json:
         if kinds != _kinds(layers, every):
             raise InputError(f"layer_types: expected every n-th layer to be {_LAYER_TYPES[0]}, found {shown(kinds)}")
     window = whole_number(hf, "sliding_window", 2) // 2
+    theta, scaling = read_rope(hf, _LAYER_TYPES[0], hf.get("rope_theta", 1_000_000.0))
+    of_local_layers = {key: value for key, value in hf.items() if key != "rope_scaling"}
+    local_theta, local_scaling = read_rope(of_local_layers, _LAYER_TYPES[1], hf.get("rope_local_base_freq", 10_000.0))
+    scaled = {"positions": ScaledGemmaRotaryConfig(rope_scaling=scaling, local_rope_scaling=local_scaling)}
+    scaled = scaled if scaling or local_scaling else {}
     return {
         "global_every": every,
         "local_window": window if every > 1 else None,
-        "rope_theta": rope_base(hf, ("rope_parameters", _LAYER_TYPES[0]), hf.get("rope_theta", 1_000_000.0)),
-        "local_rope_theta": rope_base(
-            hf, ("rope_parameters", _LAYER_TYPES[1]), hf.get("rope_local_base_freq", 10_000.0)
-        ),
-    }
+        "rope_theta": theta,
+        "local_rope_theta": local_theta,
+    } | scaled
 
 
 def _write_gemma(fields: Json) -> Json:
@@ -101,7 +111,10 @@ def _write_gemma(fields: Json) -> Json:
         "use_bidirectional_attention": True,
         "layer_types": _kinds(fields["num_hidden_layers"], fields["global_every"] if window else 1),
         "sliding_window": 2 * window if window else dict(fields["carried"]).get("sliding_window", 512),
-        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
+        "rope_parameters": {
+            kind: written_rope(theta, fields.get(name, ()))
+            for (kind, theta), name in zip(thetas.items(), ("rope_scaling", "local_rope_scaling"), strict=True)
+        },
     }
 
 

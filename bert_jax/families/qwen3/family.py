@@ -5,9 +5,11 @@ import dataclasses
 from bert_jax.config.heads import HeadsConfig
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
+from bert_jax.config.rope_scaling import ScaledRotaryConfig
 from bert_jax.errors import InputError
-from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, rope_base, shown, whole_number
+from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, dense, embedding, gated_mlp, norm, projections
+from bert_jax.families.rope import read_rope, written_rope
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured, refused
 
 _MODULES = "bert_jax.families.qwen3.modules"
@@ -22,6 +24,11 @@ class CausalRotaryConfig(RotaryConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class ScaledCausalRotaryConfig(ScaledRotaryConfig, CausalRotaryConfig):
+    """The same with scaled frequencies."""
+
+
+@dataclasses.dataclass(frozen=True)
 class LastTokenHeadsConfig(HeadsConfig):
     """Heads of decoders: a sequence classifier reads the last token, without a layer of its own."""
 
@@ -31,9 +38,9 @@ class LastTokenHeadsConfig(HeadsConfig):
 
 _KEYS: tuple[FileKey, ...] = (
     ALWAYS_ROTARY,
-    honoured("rope_parameters", "base of rotary positions; scaled ones are refused"),
+    honoured("rope_parameters", "base and scaling of rotary positions: linear, dynamic, yarn or llama3"),
     honoured("rope_theta", "base of rotary positions, in older files"),
-    refused("rope_scaling", "scaled rotary positions are not supported", None),
+    honoured("rope_scaling", "scaling of rotary positions, in older files"),
     refused("use_sliding_window", "local layers are not supported", False),
     honoured("layer_types", "must be full_attention for each layer"),
     harmless("sliding_window", "there are no local layers"),
@@ -75,7 +82,9 @@ def _read_qwen(hf: Json) -> Json:
     layers = whole_number(hf, "num_hidden_layers", 1)
     if hf.get("layer_types") not in (None, ["full_attention"] * layers):
         raise InputError(f"layer_types: expected full_attention {layers} times, found {shown(hf['layer_types'])}")
-    return {"rope_theta": rope_base(hf, ("rope_parameters",), hf.get("rope_theta", 10_000.0))}
+    theta, scaling = read_rope(hf, "", hf.get("rope_theta", 10_000.0))
+    scaled = {"positions": ScaledCausalRotaryConfig(rope_scaling=scaling)} if scaling else {}
+    return {"rope_theta": theta} | scaled
 
 
 def _write_qwen(fields: Json) -> Json:
@@ -83,7 +92,7 @@ def _write_qwen(fields: Json) -> Json:
     return {
         "head_dim": fields["head_dim"] or fields["hidden_size"] // heads,
         "num_key_value_heads": fields["num_key_value_heads"] or heads,
-        "rope_parameters": {"rope_type": "default", "rope_theta": fields["rope_theta"]},
+        "rope_parameters": written_rope(fields["rope_theta"], fields.get("rope_scaling", ())),
     }
 
 
