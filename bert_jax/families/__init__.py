@@ -21,7 +21,7 @@ from bert_jax.model_files.config import OF_OTHER_MODELS, SHARED_BY_FAMILIES
 from bert_jax.model_files.keys import FileKey, honoured, unread_keys
 
 ENTRY_POINTS = "bert_jax.families"  # group of the entry points of other packages: name -> `module:FAMILY`
-_MACHINERY = ("base", "names", "rope")  # modules here that define no family
+_MACHINERY = ("base", "names")  # modules here that define no family
 
 
 class _Families(Mapping[str, Family]):

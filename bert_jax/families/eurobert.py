@@ -2,7 +2,7 @@
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig
+from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, written_rope
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, shown, whole_number
 from bert_jax.families.names import (
@@ -16,7 +16,6 @@ from bert_jax.families.names import (
     norm,
     projections,
 )
-from bert_jax.families.rope import read_rope, written_rope
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, honoured
 
 _KEYS: tuple[FileKey, ...] = (

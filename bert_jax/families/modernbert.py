@@ -2,11 +2,10 @@
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig
+from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, written_rope
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
-from bert_jax.families.rope import read_rope, written_rope
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured
 
 _KEYS: tuple[FileKey, ...] = (

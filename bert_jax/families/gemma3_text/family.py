@@ -4,12 +4,11 @@ import dataclasses
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig
+from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, written_rope
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, boolean, keys_with, shown, whole_number
 from bert_jax.families.gemma3_text.parts import GemmaAttentionConfig, ScaledConfig
 from bert_jax.families.names import LAYERS_PATH, Names, architectures, embedding, gated_mlp, norm, projections
-from bert_jax.families.rope import read_rope, written_rope
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured, refused
 
 

@@ -5,11 +5,10 @@ import dataclasses
 from bert_jax.config.heads import HeadsConfig
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig
+from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, written_rope
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, dense, embedding, gated_mlp, norm, projections
-from bert_jax.families.rope import read_rope, written_rope
 from bert_jax.model_files.keys import ALWAYS_ROTARY, FileKey, harmless, honoured, refused
 
 _MODULES = "bert_jax.families.qwen3.modules"
