@@ -186,7 +186,7 @@ def run_convert(args: argparse.Namespace) -> None:
 def _convert_with_tokens(args: argparse.Namespace, options: dict[str, Any]) -> None:
     """Convert a model directory, and add the words of a file to its vocabulary."""
     from bert_jax import storage
-    from bert_jax.conversion.added_tokens import grow
+    from bert_jax.conversion.added_tokens import extend_vocabulary
     from bert_jax.conversion.load_pretrained import load_pretrained
     from bert_jax.conversion.model_tokenizer import open_tokenizer
     from bert_jax.conversion.save_pretrained import save_pretrained
@@ -195,7 +195,9 @@ def _convert_with_tokens(args: argparse.Namespace, options: dict[str, Any]) -> N
     words = [line.strip() for line in storage.read_text(storage.Path(args.add_tokens)).splitlines() if line.strip()]
     loaded = load_pretrained(args.source, **options)
     before = open_tokenizer(loaded) if has_tokenizer(loaded.directory) else None
-    config, params, tokenizer = grow(loaded.config, loaded.params, before, words, args.new_rows, args.pad_rows_to)
+    config, params, tokenizer = extend_vocabulary(
+        loaded.config, loaded.params, before, words, args.new_rows, args.pad_rows_to
+    )
     save_pretrained(
         args.destination, config, loaded.head, params, tokenizer, settings=loaded.settings, dtype=args.dtype,
         weights=args.format,

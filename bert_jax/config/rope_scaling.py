@@ -80,6 +80,6 @@ def read_rope(hf: Json, layers: str, default: Any) -> tuple[Any, Scaling]:
     return base, tuple(sorted((kept | {"rope_type": kind}).items()))
 
 
-def written_rope(theta: float, scaling: Scaling) -> Json:
+def rope_parameters(theta: float, scaling: Scaling) -> Json:
     """Return the value of `rope_parameters` for some layers."""
     return {"rope_type": "default", "rope_theta": theta} | dict(scaling)

@@ -8,13 +8,13 @@ import numpy as np
 from bert_jax.config import BertConfig
 from bert_jax.conversion.vocabulary_rows import with_rows
 from bert_jax.errors import InputError
-from bert_jax.tokenization.adding import with_tokens
+from bert_jax.tokenization.adding import with_added_tokens
 from bert_jax.tokenization.interface import Tokenizer
 
 NEW_ROWS = ("pieces", "all")
 
 
-def grow(
+def extend_vocabulary(
     config: BertConfig,
     params: Mapping[str, Any],
     tokenizer: Tokenizer | None,
@@ -48,13 +48,13 @@ def grow(
         raise InputError(
             "expected a model that is not quantized, found a quantized one; add words before it is quantized"
         )
-    grown, pieces = with_tokens(tokenizer, words)
-    rows = max(config.vocab_size, -(-grown.vocab_size // multiple) * multiple)
+    extended, pieces = with_added_tokens(tokenizer, words)
+    rows = max(config.vocab_size, -(-extended.vocab_size // multiple) * multiple)
     sources = pieces if new_rows == "pieces" else {i: range(tokenizer.vocab_size) for i in pieces}
-    return config.replace(vocab_size=rows), with_rows(params, lambda array: _grown(array, sources, rows)), grown
+    return config.replace(vocab_size=rows), with_rows(params, lambda array: _extended(array, sources, rows)), extended
 
 
-def _grown(before: np.ndarray, sources: Mapping[int, Sequence[int]], rows: int) -> np.ndarray:
+def _extended(before: np.ndarray, sources: Mapping[int, Sequence[int]], rows: int) -> np.ndarray:
     """Return an array with `rows` rows, of which row i is the mean of the rows sources[i] before, others of all."""
     after = np.empty((rows, *before.shape[1:]), before.dtype)
     after[: len(before)] = before

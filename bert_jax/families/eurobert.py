@@ -2,7 +2,7 @@
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, written_rope
+from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, rope_parameters
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, shown, whole_number
 from bert_jax.families.names import (
@@ -70,7 +70,7 @@ def _write_eurobert(fields: Json) -> Json:
     return {
         "classifier_pooling": next(key for key, ours in _POOLINGS.items() if ours == fields["classifier_pooling"]),
         "num_key_value_heads": fields["num_key_value_heads"] or fields["num_attention_heads"],
-        "rope_parameters": written_rope(fields["rope_theta"], fields.get("rope_scaling", ())),
+        "rope_parameters": rope_parameters(fields["rope_theta"], fields.get("rope_scaling", ())),
     }
 
 

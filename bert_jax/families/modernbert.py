@@ -2,7 +2,7 @@
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, written_rope
+from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, rope_parameters
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
@@ -103,7 +103,7 @@ def _write_modernbert(fields: Json) -> Json:
         "global_rope_theta": thetas[_LAYER_TYPES[0]],
         "local_rope_theta": thetas[_LAYER_TYPES[1]],
         "rope_parameters": {
-            kind: written_rope(theta, fields.get(name, ()))
+            kind: rope_parameters(theta, fields.get(name, ()))
             for (kind, theta), name in zip(thetas.items(), ("rope_scaling", "local_rope_scaling"), strict=True)
         },
     }

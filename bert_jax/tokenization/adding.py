@@ -15,7 +15,7 @@ from bert_jax.tokenization.huggingface import BackendTokenizer
 from bert_jax.tokenization.interface import Tokenizer
 
 
-def with_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> tuple[Tokenizer, dict[int, list[int]]]:
+def with_added_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> tuple[Tokenizer, dict[int, list[int]]]:
     """Return a tokenizer with further words, and for each new id the ids of the word's pieces before.
 
     Words that are one piece already are left out, as are repeated ones.
@@ -56,5 +56,5 @@ def with_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> tuple[Tokenizer, 
         "normalized": backend.normalizer is not None and backend.normalizer.normalize_str("A") == "a",
     }
     backend.add_tokens([tokenizers.AddedToken(word, **options) for word in added])
-    grown = tokenizer.replaced(backend, tokenizer.sentencepiece_model)
-    return grown, {first + i: before for i, before in enumerate([*pieces.values(), *added.values()])}
+    extended = tokenizer.replaced(backend, tokenizer.sentencepiece_model)
+    return extended, {first + i: before for i, before in enumerate([*pieces.values(), *added.values()])}

@@ -4,7 +4,7 @@ import dataclasses
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, written_rope
+from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, rope_parameters
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, boolean, keys_with, shown, whole_number
 from bert_jax.families.gemma3_text.parts import GemmaAttentionConfig, ScaledConfig
@@ -111,7 +111,7 @@ def _write_gemma(fields: Json) -> Json:
         "layer_types": _kinds(fields["num_hidden_layers"], fields["global_every"] if window else 1),
         "sliding_window": 2 * window if window else dict(fields["carried"]).get("sliding_window", 512),
         "rope_parameters": {
-            kind: written_rope(theta, fields.get(name, ()))
+            kind: rope_parameters(theta, fields.get(name, ()))
             for (kind, theta), name in zip(thetas.items(), ("rope_scaling", "local_rope_scaling"), strict=True)
         },
     }

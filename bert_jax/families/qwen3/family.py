@@ -5,7 +5,7 @@ import dataclasses
 from bert_jax.config.heads import HeadsConfig
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, written_rope
+from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, rope_parameters
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, keys_with, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, dense, embedding, gated_mlp, norm, projections
@@ -91,7 +91,7 @@ def _write_qwen(fields: Json) -> Json:
     return {
         "head_dim": fields["head_dim"] or fields["hidden_size"] // heads,
         "num_key_value_heads": fields["num_key_value_heads"] or heads,
-        "rope_parameters": written_rope(fields["rope_theta"], fields.get("rope_scaling", ())),
+        "rope_parameters": rope_parameters(fields["rope_theta"], fields.get("rope_scaling", ())),
     }
 
 
