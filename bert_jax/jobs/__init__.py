@@ -37,7 +37,7 @@ def _built(recipe: Recipe, build_task: Callable[[Recipe], Job]) -> Job:
         return build_task(recipe)
     from bert_jax.jobs import several_sets
 
-    return several_sets.build_on_sets(recipe, build_task)
+    return several_sets.build_on_sets(recipe, lambda of_set: load_reference(_recipe_of(of_set).build)(of_set))
 
 
 def _wrapper(recipe: Recipe) -> Callable[[Job], Job]:
@@ -83,7 +83,13 @@ def abstract_task(recipe: Recipe) -> "AbstractTask":
         from bert_jax.jobs import several_sets
 
         marked = synthetic.marked_for_shapes(recipe)
-        built = several_sets.build_on_sets(marked, lambda of_set: build_task(synthetic.recipe_for_shapes(of_set, task)))
+
+        def build_set(of_set: Recipe) -> Job:
+            task_of_set = _recipe_of(of_set)
+            of_shapes: Job = load_reference(task_of_set.build)(synthetic.recipe_for_shapes(of_set, task_of_set))
+            return of_shapes
+
+        built = several_sets.build_on_sets(marked, build_set)
         job = _wrapper(marked)(built)
         return AbstractTask(job.task, job.init_params, several_sets.stages_of_sets(job, recipe))
     recipe = synthetic.recipe_for_shapes(recipe, task)

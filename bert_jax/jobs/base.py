@@ -115,6 +115,7 @@ class Job:
         notes: lines about the data, which are printed when the run starts.
         more_evaluations: held-out sets that another task scores, by name. Their metrics are called `NAME/METRIC`, or
             `METRIC` for the name "".
+        heads: directory -> recipe and job of the model that `save` writes into it; empty = it writes one model.
     """
 
     task: Task
@@ -129,6 +130,7 @@ class Job:
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     more_evaluations: tuple[tuple[str, Evaluation], ...] = ()
+    heads: Mapping[str, tuple[Any, "Job"]] = dataclasses.field(default_factory=dict)
 
     @property
     def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:

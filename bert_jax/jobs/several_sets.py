@@ -26,13 +26,13 @@ from bert_jax.data.finetuning.set_batches import (
     rows_of_sets,
 )
 from bert_jax.errors import InputError
-from bert_jax.jobs import fine_tuning, fingerprints, setup
+from bert_jax.jobs import fine_tuning, fingerprints, setup, several_heads
 from bert_jax.jobs.abstract import Stage
 from bert_jax.jobs.base import Evaluation, Job, Metrics, Task
 from bert_jax.jobs.synthetic_rows import DATA
 from bert_jax.recipes import Recipe
 from bert_jax.recipes.data_sets import naming_set, own_value, recipes_of_sets
-from bert_jax.recipes.keys import SETS, compares_rows
+from bert_jax.recipes.keys import SETS, TASK_RECIPES, compares_rows
 from bert_jax.sharding import split_rows
 
 _PROMPTS = ("query_prefix", "document_prefix")  # keys of `data` that set prompts of the finished model
@@ -175,7 +175,12 @@ def build_on_sets(recipe: Recipe, build_set: Callable[[Recipe], Job]) -> Job:
             of_set[fine_tuning.OPEN_MODEL] = open_model
         with naming_set(recipe, name):
             jobs[name] = build_set(of_set)
-    _check_models(jobs)
+    apart = bool(TASK_RECIPES[recipe.task].tasks_of_sets)  # each set has a head of its own
+    if apart:
+        several_heads.check_recipe(recipe)
+        jobs = several_heads.with_shared_encoder(jobs)
+    else:
+        _check_models(jobs)
     source, num_steps = _batches(recipe, jobs)
     splits = compares_rows(recipe)  # then the training step does not split the batch
     tasks = [
@@ -195,6 +200,9 @@ def build_on_sets(recipe: Recipe, build_set: Callable[[Recipe], Job]) -> Job:
         data=functools.partial(_fingerprints, jobs),
         notes=(*_common_notes(jobs), *_shares(jobs, source, num_steps)),
         more_evaluations=_evaluations(jobs),
+        heads={
+            name: (of_sets[name], dataclasses.replace(job, num_steps=num_steps)) for name, job in jobs.items() if apart
+        },
     )
 
 

@@ -119,6 +119,7 @@ class TaskRecipe:
         defaults: name of a key -> the task's default, where it differs from the key's.
         check: a function of a recipe that raises InputError when values do not fit together.
         pretraining: whether the task trains on prepared corpora (`bert-jax pretrain`) instead of tables.
+        tasks_of_sets: tasks that the sets of `data.sets` may have, each with its key `task`; () = that of the recipe.
         whole_batch_losses: values of `data.loss` that compare the rows of a batch with each other, so that a batch's
             loss is not the sum over its parts.
         teacher_cache: whether `build` adds the cached outputs of a teacher to the rows
@@ -136,6 +137,7 @@ class TaskRecipe:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     check: Callable[[Recipe], None] | None = None
     pretraining: bool = False
+    tasks_of_sets: Collection[str] = ()
     whole_batch_losses: Collection[str] = ()
     teacher_cache: bool = False
     use: ModelUse = ModelUse()

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, did_you_mean
 from bert_jax.recipes.base import Key, Recipe
-from bert_jax.recipes.keys import KEYS, SETS, synonyms
+from bert_jax.recipes.keys import KEYS, SETS, TASK_RECIPES, default_recipe, synonyms
 
 SAMPLINGS = ("proportional", "temperature", "weights", "round_robin")
 BATCH_KINDS = ("one_set", "mixed")
@@ -39,8 +39,19 @@ def keys_of_sets(task: str) -> dict[str, Key]:
     declared = KEYS[task]
     if SETS not in declared:
         return {}
+    if tasks := TASK_RECIPES[task].tasks_of_sets:
+        joined = {"task": Key(str, "task of the set, which has a head of its own", tuple(tasks))}
+        for each in tasks:
+            joined = _keys_of_data(each) | joined
+        return OWN_KEYS | joined
+    return OWN_KEYS | _keys_of_data(task)
+
+
+def _keys_of_data(task: str) -> dict[str, Key]:
+    """Return the keys of `data` that each set of a task may have, without `data.`."""
+    declared = KEYS[task]
     of_data = {name.removeprefix("data."): key for name, key in declared.items() if name.startswith("data.")}
-    return OWN_KEYS | {name: key for name, key in of_data.items() if key.per_set}
+    return {name: key for name, key in of_data.items() if key.per_set}
 
 
 def declared_key(task: str, name: str) -> Key:
@@ -121,10 +132,24 @@ def _check_sets(recipe: ConfigDict) -> None:
             key = _check_key(recipe.task, named, last)
             with values.ignore_type():
                 values[last] = _converted(f"{where}.{last}", key, value)
+        if TASK_RECIPES[recipe.task].tasks_of_sets:
+            _check_keys_of_task(recipe, named)
         if ("weight" in values) != (data.sampling == "weights"):
             expected = "a number" if data.sampling == "weights" else "none"
             found = values.get("weight", "none")
             raise InputError(f"{where}.weight: expected {expected} with sampling {data.sampling!r}, found {found}")
+
+
+def _check_keys_of_task(recipe: ConfigDict, name: str) -> None:
+    """Raise InputError when a set of a recipe of several tasks has no task, or a key that its task lacks."""
+    values, where = recipe.data.sets[name], f"config.{SETS}.{name}"
+    tasks = TASK_RECIPES[recipe.task].tasks_of_sets
+    if values.get("task") not in tasks:
+        raise InputError(f"{where}.task: expected one of {', '.join(tasks)}, found {values.get('task')!r}")
+    allowed = {"task", *OWN_KEYS, *_keys_of_data(values.task)}
+    for key in values:
+        if key not in allowed:
+            raise InputError(f"{where}: a set of {values.task} has no key {key!r}{did_you_mean(str(key), allowed)}")
 
 
 def recipes_of_sets(recipe: Recipe) -> dict[str, Any]:
@@ -136,13 +161,32 @@ def recipes_of_sets(recipe: Recipe) -> dict[str, Any]:
 
 
 def _recipe_of_set(recipe: Any, name: str) -> Any:
+    values = recipe.data.sets[name]
     of_set = recipe.copy_and_resolve_references()
+    if "task" in values:
+        of_set = _recipe_of_task(of_set, name, values.task)
     with of_set.data.unlocked(), of_set.data.ignore_type():
         of_set.data.sets = {}
-        for key, value in recipe.data.sets[name].items():
-            if key not in OWN_KEYS:
+        for key, value in values.items():
+            if key not in (*OWN_KEYS, "task"):
                 of_set.data[key] = value
     return of_set
+
+
+def _recipe_of_task(recipe: Any, name: str, task: str) -> Any:
+    """Return the recipe of a task for the set `name`, with the values of all keys that `recipe` has too."""
+    of_task = default_recipe(task)
+    with of_task.unlocked(), of_task.ignore_type():
+        for name in (KEYS[task].keys() & KEYS[recipe.task].keys()) - {"task"}:
+            *parents, last = name.split(".")
+            source, target = recipe, of_task
+            for parent in parents:
+                source, target = source[parent], target[parent]
+            target[last] = source[last]
+        of_other_sets = not recipe.best_metric.startswith(f"{name}/")
+        of_task.best_metric = "" if of_other_sets else recipe.best_metric.removeprefix(f"{name}/")
+        of_task.stop_after = 0 if of_other_sets else recipe.stop_after
+    return of_task
 
 
 def own_value(recipe: Recipe, name: str, key: str) -> Any:

@@ -93,8 +93,12 @@ def is_pretraining(recipe: ConfigDict) -> bool:
 def compares_rows(recipe: ConfigDict) -> bool:
     """Return whether the loss, or that of one of several data sets, compares the rows of a batch, so that only the task
     itself can split the batch."""
-    losses = {each.get("loss", recipe.data.get("loss")) for each in (recipe.data.get("sets") or {"": {}}).values()}
-    return not losses.isdisjoint(TASK_RECIPES[recipe.task].whole_batch_losses)
+    for each in (recipe.data.get("sets") or {"": {}}).values():
+        task = each.get("task", recipe.task)
+        default = recipe.data.get("loss") if task == recipe.task else KEYS[task].get("data.loss", Key("", "")).default
+        if each.get("loss", default) in TASK_RECIPES[task].whole_batch_losses:
+            return True
+    return False
 
 
 def stages(recipe: ConfigDict) -> tuple[tuple[int, int, int], ...]:

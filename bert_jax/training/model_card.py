@@ -28,7 +28,7 @@ _FOLDER = 'folder = "path/to/this/folder"'
 def write_model_card(
     directory: PathLike, recipe: Recipe, job: Job, record: DataRecord, scores: Mapping[str, float]
 ) -> None:
-    """Write `README.md` into a finished model's directory.
+    """Write `README.md` into the directory of a finished model, or of each model of several heads.
 
     Args:
         directory: the directory with the model's other files.
@@ -38,6 +38,12 @@ def write_model_card(
         scores: the metrics of the finished model (`metrics.results_of`); those named `eval/...` are shown.
     """
     directory = storage.Path(directory)
+    for name, (recipe_of_head, job_of_head) in job.heads.items():
+        prefix = f"eval/{name}/"
+        own = {f"eval/{key.removeprefix(prefix)}": value for key, value in scores.items() if key.startswith(prefix)}
+        write_model_card(directory / name, recipe_of_head, job_of_head, record, own)
+    if job.heads:
+        return
     model = job.task.model.models[-1]
     title = f"{model.config.family} model for {recipe.task.replace('_', ' ')}"
     evaluated = {name.removeprefix("eval/"): value for name, value in scores.items() if name.startswith("eval/")}
