@@ -4,6 +4,7 @@ Both have the model_type of BERT. `auto_map` in `config.json`, or the tensor nam
 """
 
 import dataclasses
+from collections.abc import Callable
 
 from bert_jax.config.layers import FeedForwardConfig, GatedConfig
 from bert_jax.config.positions import AlibiConfig
@@ -73,9 +74,13 @@ def _read_jina(hf: Json) -> Json:
         "feed_forward": GatedConfig() if gated else FeedForwardConfig(),
         "hidden_act": _ACTIVATIONS.get(kind, hf["hidden_act"]),
         "head_act": hf["hidden_act"],
-        "mlp_up_bias": not gated,
-        "mlp_dropout_at": "input" if gated else "output",
     }
+
+
+def _read_first_layout(hf: Json) -> Json:
+    ours = _read_jina(hf)
+    gated = ours["feed_forward"].gated
+    return ours | {"mlp_up_bias": not gated, "mlp_dropout_at": "input" if gated else "output"}
 
 
 def _write_jina(fields: Json) -> Json:
@@ -96,7 +101,7 @@ def _is_named(hf: Json, family: str) -> bool:
     return any(isinstance(name, str) and name.split("--")[0] == _REPOSITORIES[family] for name in named)
 
 
-def _family(family: str, names: Names, sign: str, **more: object) -> Family:
+def _family(family: str, names: Names, sign: str, reads: Callable[[Json], Json], **more: object) -> Family:
     return Family(
         name=family,
         title="Jina BERT",
@@ -113,16 +118,17 @@ def _family(family: str, names: Names, sign: str, **more: object) -> Family:
         defaults={"max_position_embeddings": 8192},
         fresh={"feed_forward_type": "geglu", "hidden_act": "gelu"},
         keys=keys_with(),
-        reads=_read_jina,
+        reads=reads,
         writes=_write_jina,
     )
 
 
-JINA_BERT_FAMILY = _family("jina-bert", _NAMES, r"(^|\.)layer\.\d+\.mlp\.gated_layers\.")
+JINA_BERT_FAMILY = _family("jina-bert", _NAMES, r"(^|\.)layer\.\d+\.mlp\.gated_layers\.", _read_first_layout)
 JINA_BERT_QK_FAMILY = _family(
     "jina-bert-qk",
     _QK_NAMES,
     r"(^|\.)layer\.\d+\.attention\.self\.layer_norm_q\.",
+    _read_jina,
     qk_norm=True,
     attention_output_norm=True,
     mlp_up_bias=False,

@@ -30,11 +30,13 @@ _WORDS = re.compile(r"\S+")
 def recipe_for_shapes(recipe: Recipe, task: TaskRecipe) -> Any:
     """Copy a resolved recipe, mark it `only_shapes`, and give it synthetic rows if it names no data.
 
+    A recipe of several tasks gets none: its tasks are those of its data sets.
+
     Raises:
         InputError: the recipe names no data, and its task has no synthetic rows.
     """
     c = marked_for_shapes(recipe)
-    if any(c.data.get(name) for name in DATA):
+    if task.tasks_of_sets or any(c.data.get(name) for name in DATA):
         return c
     if task.synthetic_rows is None:
         raise InputError(

@@ -121,7 +121,7 @@ def test_an_older_directory_takes_the_encoder_from_elsewhere(model, tmp_path, ti
         ({"dropout": "0.4"}, r"dropout: expected a rate in \[0, 1\), found '0.4'"),
         ({"sep_token": "<<ENT>>"}, "sep_token: expected another token than ent_token"),
         ({"encoder_config": [1]}, r"encoder_config: expected an object, found \[1\]"),
-        ({"encoder": {"model_type": "t5"}}, "'t5'"),
+        ({"encoder": {"model_type": "xlnet"}}, "'xlnet'"),
     ],
 )
 def test_what_is_not_supported_is_named(model, changes, message):

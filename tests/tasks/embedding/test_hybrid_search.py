@@ -142,6 +142,21 @@ def test_every_kind_of_searcher(models, write_small, tmp_path):
         HybridSearch.open(models["sparse"], ["bm25", "dense"])
 
 
+def test_two_runs_are_named_by_their_folders(models, tmp_path):
+    """Every run writes its model to `WORKDIR/model`."""
+    for run in ("first", "second"):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "model").symlink_to(models["dense"])
+    runs = [str(tmp_path / run / "model") for run in ("first", "second")]
+    search = HybridSearch.open(models["dense"], ["bm25", "dense", *runs])
+    assert [*search.searchers] == ["bm25", "dense", "first-model", "second-model"]
+    search.write_index(CORPUS, tmp_path / "index")
+    assert (tmp_path / "index/first-model/index.json").is_file()
+    assert [*HybridSearch.open(None, ["bm25", runs[0]]).searchers] == ["bm25", "model"]
+    with pytest.raises(InputError, match="expected different names, found first-model twice"):
+        HybridSearch.open(None, [runs[0], runs[0]])
+
+
 @pytest.mark.parametrize(
     ("model", "searchers", "options", "message"),
     [

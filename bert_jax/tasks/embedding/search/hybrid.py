@@ -110,7 +110,8 @@ class HybridSearch:
         Args:
             model: directory of the model for `dense`, `sparse` and `multi-vector`; None = none, as for `bm25` alone.
             searchers: each is `bm25`; a kind of the model's embeddings, `dense`, `sparse` or `multi-vector`; or the
-                directory of another model, whose last part becomes the searcher's name.
+                directory of another model, whose last part becomes the searcher's name; where several have the same
+                last part, their last two parts, joined by a hyphen.
             fusion: how the candidates of several searchers are merged; None = the defaults of `Fusion`.
             bm25: settings of `bm25`; None means those of the index that is opened, otherwise the defaults.
             reranker: directory of a cross-encoder that scores the best texts again; "" = none.

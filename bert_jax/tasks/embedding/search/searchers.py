@@ -86,17 +86,22 @@ def candidates_of(searcher: Any, scores: np.ndarray, numbers: np.ndarray) -> lis
 def _names(searchers: Sequence[str]) -> dict[str, str]:
     """Return name -> entry of the searchers that `HybridSearch.open` takes.
 
+    Directories with the same last part, as `dense/model` and `sparse/model`, are `dense-model` and `sparse-model`.
+
     Raises:
         InputError: an entry is neither known nor a directory, or two have the same name.
     """
     if isinstance(searchers, str):
         raise InputError(f"searchers: expected a list of names, found {searchers!r}")
     names: dict[str, str] = {}
-    for entry in searchers:
+    last_parts = [Path(entry).name or "model" for entry in searchers]
+    for entry, name in zip(searchers, last_parts, strict=True):
         if entry not in SEARCHERS and not Path(entry).is_dir() and "/" not in entry:
             expected = "names of searchers and model directories"
             raise InputError(f"searchers: expected {expected}, found {entry!r}{did_you_mean(entry, SEARCHERS)}")
-        name = entry if entry in SEARCHERS else Path(entry).name or "model"
+        parent = "" if entry in SEARCHERS else Path(entry).parent.name
+        if parent and last_parts.count(name) > 1:
+            name = f"{parent}-{name}"
         if name in names:
             raise InputError(f"searchers: expected different names, found {name} twice")
         names[name] = entry
