@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from bert_jax.errors import InputError, did_you_mean
+from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, shown
 from bert_jax.model_files.config import OF_OTHER_MODELS, SHARED_BY_FAMILIES
 from bert_jax.model_files.keys import FileKey, honoured, unread_keys
@@ -157,9 +157,8 @@ def architectures_of(hf: Json, where: object) -> tuple[str, ...]:
         return ()
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError(f"{where}: architectures: expected a list of class names, found {shown(classes)}")
-    return tuple(
-        re.sub("^(TF|Flax)(?=[A-Z])", "", name) for name in classes
-    )  # BertModel, TFBertModel and FlaxBertModel are the same
+    # BertModel, TFBertModel and FlaxBertModel are the same
+    return tuple(re.sub("^(TF|Flax)(?=[A-Z])", "", name) for name in classes)
 
 
 def family_of(hf: Json, where: object = "config.json") -> str:
@@ -171,8 +170,9 @@ def family_of(hf: Json, where: object = "config.json") -> str:
     stated, classes = hf.get("model_type"), architectures_of(hf, where)
     family_of_type = of_model_type(hf)
     if stated is not None and family_of_type is None:
-        near = did_you_mean(str(stated), FAMILIES)
-        raise InputError(f"{where}: model_type {shown(stated)} is not supported{near}")
+        from bert_jax.model_files.refused_types import why_refused
+
+        raise InputError(f"{where}: model_type {shown(stated)} is not supported{why_refused(str(stated), FAMILIES)}")
     if family_of_type is not None and (not classes or any(_is_class_of(name, family_of_type) for name in classes)):
         return family_of_type
     of_classes = [family for name in classes for family in FAMILIES if _is_class_of(name, family)]
