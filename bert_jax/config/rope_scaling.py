@@ -16,6 +16,7 @@ SCALINGS: dict[str, tuple[str, ...]] = {
     "yarn": ("factor", "original_max_position_embeddings"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
+LAYER_TYPES = ("full_attention", "sliding_attention")  # keys of `rope_parameters` for global and for local layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,3 +84,33 @@ def read_rope(hf: Json, layers: str, default: Any) -> tuple[Any, Scaling]:
 def rope_parameters(theta: float, scaling: Scaling) -> Json:
     """Return the value of `rope_parameters` for some layers."""
     return {"rope_type": "default", "rope_theta": theta} | dict(scaling)
+
+
+def read_ropes(of_global: Json, of_local: Json, theta: Any, local_theta: Any, scaled: type[ScaledRotaryConfig]) -> Json:
+    """Return the fields of rotary positions in global and local layers.
+
+    Args:
+        of_global: a `config.json`, for the global layers.
+        of_local: the same for the local layers.
+        theta: the base of global layers if the file has none.
+        local_theta: the same of local layers.
+        scaled: the part if frequencies are scaled.
+
+    Raises:
+        InputError: as `read_rope`.
+    """
+    theta, scaling = read_rope(of_global, LAYER_TYPES[0], theta)
+    local_theta, local_scaling = read_rope(of_local, LAYER_TYPES[1], local_theta)
+    ours = {"rope_theta": theta, "local_rope_theta": local_theta}
+    if scaling or local_scaling:
+        ours["positions"] = scaled(rope_scaling=scaling, local_rope_scaling=local_scaling)
+    return ours
+
+
+def ropes_parameters(fields: Json) -> Json:
+    """Return the value of `rope_parameters` for global and local layers."""
+    theta = fields["rope_theta"]
+    ropes = ((theta, "rope_scaling"), (fields["local_rope_theta"] or theta, "local_rope_scaling"))
+    return {
+        kind: rope_parameters(base, fields.get(name, ())) for kind, (base, name) in zip(LAYER_TYPES, ropes, strict=True)
+    }

@@ -55,7 +55,7 @@ def extend_vocabulary(
 
 
 def _extended(before: np.ndarray, sources: Mapping[int, Sequence[int]], rows: int) -> np.ndarray:
-    """Return an array with `rows` rows, of which row i is the mean of the rows sources[i] before, others of all."""
+    """Return the rows of an array and further ones: row i is the mean of rows `sources[i]`, or else of all rows."""
     after = np.empty((rows, *before.shape[1:]), before.dtype)
     after[: len(before)] = before
     after[len(before) :] = before.mean(axis=0, dtype=np.float32)

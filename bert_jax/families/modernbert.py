@@ -2,7 +2,7 @@
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, rope_parameters
+from bert_jax.config.rope_scaling import LAYER_TYPES, ScaledRotaryConfig, read_ropes, ropes_parameters
 from bert_jax.errors import InputError
 from bert_jax.families.base import Family, Json, keys_with, number, shown, whole_number
 from bert_jax.families.names import LAYERS_PATH, Entry, Names, architectures, dense, dense_parts, embedding, norm
@@ -57,8 +57,6 @@ _NAMES = Names(
     tied=(("decoder.weight", "model.embeddings.tok_embeddings.weight"),),
 )
 
-_LAYER_TYPES = ["full_attention", "sliding_attention"]
-
 
 def _read_modernbert(hf: Json) -> Json:
     layers = whole_number(hf, "num_hidden_layers", 1)
@@ -68,10 +66,10 @@ def _read_modernbert(hf: Json) -> Json:
         if not isinstance(kinds, list) or len(kinds) != layers:
             raise InputError(f"layer_types: expected a list of {layers} (num_hidden_layers), found {shown(kinds)}")
         if kinds != _kinds(layers, every):
-            every = next((n for n in range(1, layers) if kinds[n] == _LAYER_TYPES[0]), layers)
+            every = next((n for n in range(1, layers) if kinds[n] == LAYER_TYPES[0]), layers)
         if kinds != _kinds(layers, every):
             raise InputError(
-                f"layer_types: expected every n-th layer, from the first, to be {_LAYER_TYPES[0]}, found {shown(kinds)}"
+                f"layer_types: expected every n-th layer, from the first, to be {LAYER_TYPES[0]}, found {shown(kinds)}"
             )
     if (pooling := hf.get("classifier_pooling", "cls")) not in ("cls", "mean"):
         raise InputError(f"classifier_pooling: expected cls or mean, found {shown(pooling)}")
@@ -79,38 +77,27 @@ def _read_modernbert(hf: Json) -> Json:
         raise InputError(f"embedding_dropout: expected mlp_dropout, {hf['mlp_dropout']}, "
                          f"found {hf['embedding_dropout']}")  # fmt: skip
     window = whole_number(hf, "local_attention", 2) // 2
-    theta, scaling = read_rope(hf, _LAYER_TYPES[0], hf.get("global_rope_theta", 160_000.0))
-    local_theta, local_scaling = read_rope(hf, _LAYER_TYPES[1], hf.get("local_rope_theta", 10_000.0))
-    scaled = {"positions": ScaledRotaryConfig(rope_scaling=scaling, local_rope_scaling=local_scaling)}
-    scaled = scaled if scaling or local_scaling else {}
-    return {
-        "global_every": every,
-        "local_window": window if every > 1 else None,
-        "rope_theta": theta,
-        "local_rope_theta": local_theta,
-    } | scaled
+    theta, local_theta = hf.get("global_rope_theta", 160_000.0), hf.get("local_rope_theta", 10_000.0)
+    ropes = read_ropes(hf, hf, theta, local_theta, ScaledRotaryConfig)
+    return {"global_every": every, "local_window": window if every > 1 else None} | ropes
 
 
 def _write_modernbert(fields: Json) -> Json:
-    theta, window = fields["rope_theta"], fields["local_window"]
-    thetas = dict(zip(_LAYER_TYPES, (theta, fields["local_rope_theta"] or theta), strict=True))
+    window = fields["local_window"]
     every = fields["global_every"] if window else 1
     return {
         "layer_types": _kinds(fields["num_hidden_layers"], every),
         "global_attn_every_n_layers": every,
         "local_attention": 2 * window if window else 128,
         "embedding_dropout": fields["hidden_dropout_prob"],
-        "global_rope_theta": thetas[_LAYER_TYPES[0]],
-        "local_rope_theta": thetas[_LAYER_TYPES[1]],
-        "rope_parameters": {
-            kind: rope_parameters(theta, fields.get(name, ()))
-            for (kind, theta), name in zip(thetas.items(), ("rope_scaling", "local_rope_scaling"), strict=True)
-        },
+        "global_rope_theta": fields["rope_theta"],
+        "local_rope_theta": fields["local_rope_theta"] or fields["rope_theta"],
+        "rope_parameters": ropes_parameters(fields),
     }
 
 
 def _kinds(layers: int, every: int) -> list[str]:
-    return [_LAYER_TYPES[i % every > 0] for i in range(layers)]
+    return [LAYER_TYPES[i % every > 0] for i in range(layers)]
 
 
 MODERNBERT_FAMILY = Family(

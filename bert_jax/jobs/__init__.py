@@ -23,7 +23,7 @@ def build(recipe: Recipe) -> Job:
         InputError: the task is not known, or the recipe's data, model or settings are invalid.
     """
     wrap = _wrapper(recipe)
-    job = _built(recipe, load_reference(_recipe_of(recipe).build))
+    job = _on_all_sets(recipe) if recipe.data.get("sets") else _on_one_set(recipe)
     if recipe.get("keep_head"):
         from bert_jax.jobs import trained_head
 
@@ -31,13 +31,15 @@ def build(recipe: Recipe) -> Job:
     return wrap(_with_weights(job))
 
 
-def _built(recipe: Recipe, build_task: Callable[[Recipe], Job]) -> Job:
-    """Return the job of a recipe with one data set or several; `build_task` builds it for one."""
-    if not recipe.data.get("sets"):
-        return build_task(recipe)
+def _on_all_sets(recipe: Recipe) -> Job:
     from bert_jax.jobs import several_sets
 
-    return several_sets.build_on_sets(recipe, lambda of_set: load_reference(_recipe_of(of_set).build)(of_set))
+    return several_sets.build_on_sets(recipe, _on_one_set)
+
+
+def _on_one_set(recipe: Recipe) -> Job:
+    job: Job = load_reference(_recipe_of(recipe).build)(recipe)
+    return job
 
 
 def _wrapper(recipe: Recipe) -> Callable[[Job], Job]:
@@ -77,24 +79,18 @@ def abstract_task(recipe: Recipe) -> "AbstractTask":
     from bert_jax.jobs import synthetic
     from bert_jax.jobs.abstract import AbstractTask
 
-    task = _recipe_of(recipe)
-    build_task = load_reference(task.build)
     if recipe.data.get("sets"):
         from bert_jax.jobs import several_sets
 
         marked = synthetic.marked_for_shapes(recipe)
-
-        def build_set(of_set: Recipe) -> Job:
-            task_of_set = _recipe_of(of_set)
-            of_shapes: Job = load_reference(task_of_set.build)(synthetic.recipe_for_shapes(of_set, task_of_set))
-            return of_shapes
-
-        built = several_sets.build_on_sets(marked, build_set)
+        built = several_sets.build_on_sets(
+            marked, lambda of_set: _on_one_set(synthetic.recipe_for_shapes(of_set, _recipe_of(of_set)))
+        )
         job = _wrapper(marked)(built)
         return AbstractTask(job.task, job.init_params, several_sets.stages_of_sets(job, recipe))
-    recipe = synthetic.recipe_for_shapes(recipe, task)
+    recipe = synthetic.recipe_for_shapes(recipe, _recipe_of(recipe))
     wrap = _wrapper(recipe)
-    job = wrap(build_task(recipe))
+    job = wrap(_on_one_set(recipe))
     return AbstractTask(job.task, job.init_params, synthetic.stages_of(job, recipe))
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 from bert_jax.config.layers import GatedConfig
 from bert_jax.config.positions import RotaryConfig
-from bert_jax.config.rope_scaling import ScaledRotaryConfig, read_rope, rope_parameters
+from bert_jax.config.rope_scaling import LAYER_TYPES, ScaledRotaryConfig, read_ropes, ropes_parameters
 from bert_jax.errors import InputError
 from bert_jax.families.base import PRE_NORM, Family, Json, boolean, keys_with, shown, whole_number
 from bert_jax.families.gemma3_text.parts import GemmaAttentionConfig, ScaledConfig
@@ -69,8 +69,6 @@ _NAMES = Names(
     architectures={head: name for head, name in architectures("Gemma3Text").items() if name == "Gemma3TextModel"},
 )
 
-_LAYER_TYPES = ["full_attention", "sliding_attention"]
-
 
 def _read_gemma(hf: Json) -> Json:
     if not boolean({"use_bidirectional_attention": False} | hf, "use_bidirectional_attention"):
@@ -83,42 +81,30 @@ def _read_gemma(hf: Json) -> Json:
         if not isinstance(kinds, list) or len(kinds) != layers:
             raise InputError(f"layer_types: expected a list of {layers} (num_hidden_layers), found {shown(kinds)}")
         if kinds != _kinds(layers, every):
-            every = kinds.index(_LAYER_TYPES[0]) + 1 if _LAYER_TYPES[0] in kinds else layers + 1
+            every = kinds.index(LAYER_TYPES[0]) + 1 if LAYER_TYPES[0] in kinds else layers + 1
         if kinds != _kinds(layers, every):
-            raise InputError(f"layer_types: expected every n-th layer to be {_LAYER_TYPES[0]}, found {shown(kinds)}")
+            raise InputError(f"layer_types: expected every n-th layer to be {LAYER_TYPES[0]}, found {shown(kinds)}")
     window = whole_number(hf, "sliding_window", 2) // 2
-    theta, scaling = read_rope(hf, _LAYER_TYPES[0], hf.get("rope_theta", 1_000_000.0))
     of_local_layers = {key: value for key, value in hf.items() if key != "rope_scaling"}
-    local_theta, local_scaling = read_rope(of_local_layers, _LAYER_TYPES[1], hf.get("rope_local_base_freq", 10_000.0))
-    scaled = {"positions": ScaledGemmaRotaryConfig(rope_scaling=scaling, local_rope_scaling=local_scaling)}
-    scaled = scaled if scaling or local_scaling else {}
-    return {
-        "global_every": every,
-        "local_window": window if every > 1 else None,
-        "rope_theta": theta,
-        "local_rope_theta": local_theta,
-    } | scaled
+    theta, local_theta = hf.get("rope_theta", 1_000_000.0), hf.get("rope_local_base_freq", 10_000.0)
+    ropes = read_ropes(hf, of_local_layers, theta, local_theta, ScaledGemmaRotaryConfig)
+    return {"global_every": every, "local_window": window if every > 1 else None} | ropes
 
 
 def _write_gemma(fields: Json) -> Json:
-    theta, window = fields["rope_theta"], fields["local_window"]
-    thetas = dict(zip(_LAYER_TYPES, (theta, fields["local_rope_theta"] or theta), strict=True))
-    heads = fields["num_attention_heads"]
+    window, heads = fields["local_window"], fields["num_attention_heads"]
     return {
         "head_dim": fields["head_dim"] or fields["hidden_size"] // heads,
         "num_key_value_heads": fields["num_key_value_heads"] or heads,
         "use_bidirectional_attention": True,
         "layer_types": _kinds(fields["num_hidden_layers"], fields["global_every"] if window else 1),
         "sliding_window": 2 * window if window else dict(fields["carried"]).get("sliding_window", 512),
-        "rope_parameters": {
-            kind: rope_parameters(theta, fields.get(name, ()))
-            for (kind, theta), name in zip(thetas.items(), ("rope_scaling", "local_rope_scaling"), strict=True)
-        },
+        "rope_parameters": ropes_parameters(fields),
     }
 
 
 def _kinds(layers: int, every: int) -> list[str]:
-    return [_LAYER_TYPES[(i + 1) % every > 0] for i in range(layers)]
+    return [LAYER_TYPES[(i + 1) % every > 0] for i in range(layers)]
 
 
 GEMMA3_FAMILY = Family(
